@@ -21,7 +21,6 @@ import torch
 import yaml
 from datasets import DatasetDict
 from lab.tables import Table
-from real_data import data_folder
 from script_runner import ScriptRunner, script_runner
 from script_samples import QUICK, TINY, files, read_rows, write_bert, write_corpora, write_rows
 from table_samples import CONTENT
@@ -104,12 +103,6 @@ def tiny_bert_path(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("tiny_bert")
     model.save_pretrained(folder)
     return str(folder)
-
-
-@pytest.fixture(scope="session")
-def wnut17_path() -> Path:
-    """Folder of the WNUT-17 data, where this machine has it."""
-    return data_folder("wnut17")
 
 
 @pytest.fixture(scope="module")

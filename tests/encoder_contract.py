@@ -8,7 +8,6 @@ The contract of every encoder, as tests that the test file of an encoder inherit
 import copy
 import itertools
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import pytest
@@ -37,7 +36,7 @@ from common import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from loss_contract import MASKED_LM, SEQUENCE, SPAN, TOKEN, LossContract
+from loss_contract import SEQUENCE, SPAN, TOKEN, LossContract
 from reference import sinusoid
 from samples import CHARACTERS, SPELLED, tier, word_tokenizer
 from torch import Tensor, nn
@@ -302,10 +301,6 @@ class EncoderContract(LossContract):
             model = self.model(ending, output_attentions=True)
             assert len(model(**batch.inputs()).attentions) == model.config.num_hidden_layers
             assert model(**batch.inputs(), output_attentions=False).get("attentions") is None
-
-    def test_nothing_is_recorded_by_default(self, ending: str) -> None:
-        output = self.model(ending)(**random_batch(padded([4, 2], 4, "left")).inputs())
-        assert not {"hidden_states", "attentions", "relay_attentions"} & output.keys()
 
     def test_a_tuple_holds_the_same_outputs_in_the_same_order(self, ending: str) -> None:
         model, batch = self.model(ending), random_batch(padded([4, 2], 4, "left"))
@@ -627,27 +622,6 @@ class EncoderContract(LossContract):
             assert_close(named_outputs(exported(**inputs)), named_outputs(model(**inputs)), 1e-5)
 
     # ------ the vocabulary grows
-
-    def test_a_resized_masked_language_model_stays_tied_and_loads_again(self, embeddings: str, tmp_path: Path) -> None:
-        model = self.model(MASKED_LM, embeddings).eval()
-        size = TINY["vocab_size"] + 3
-        model.resize_token_embeddings(size)
-        ids = torch.tensor([[size - 1, 2, size - 2]])
-        logits = model(ids).logits
-        assert logits.shape == (1, 3, size)
-        assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
-        model.save_pretrained(tmp_path)
-        loaded = type(model).from_pretrained(tmp_path).eval()
-        assert loaded.get_output_embeddings().weight is loaded.get_input_embeddings().weight
-        assert difference(loaded(ids).logits, logits) <= 1e-5
-
-    def test_frozen_embeddings_stay_frozen_when_resized(self, ending: str, embeddings: str) -> None:
-        model = self.model(ending, embeddings, freeze_embeddings=True)
-        model.resize_token_embeddings(TINY["vocab_size"] + 3)
-        assert model.get_input_embeddings().weight.shape[0] == TINY["vocab_size"] + 3
-        trained = {name for name, p in model.named_parameters() if p.requires_grad}
-        assert trained
-        assert not [name for name in trained if "backbone" in name or "word_embeddings" in name]
 
 
 class PeerContract(EncoderContract):

@@ -112,33 +112,6 @@ class LossContract:
         assert model.config.problem_type == problem
         torch.testing.assert_close(output.loss, function(output.logits, labels))
 
-    @pytest.mark.parametrize(
-        ("problem", "num_labels", "labels", "function"),
-        [
-            ("regression", 3, torch.tensor([[0.5, -2.0, 1.0], [0.0, 1.0, 3.0]]), nn.functional.mse_loss),
-            (
-                "multi_label_classification",
-                1,
-                torch.tensor([[0.0], [1.0]]),
-                nn.functional.binary_cross_entropy_with_logits,
-            ),
-            (
-                "multi_label_classification",
-                3,
-                torch.tensor([[0, 1, 1], [0, 0, 1]]),
-                nn.functional.binary_cross_entropy_with_logits,
-            ),
-        ],
-        ids=["regression", "yes or no", "several"],
-    )
-    def test_a_named_problem_does_not_follow_from_the_labels(
-        self, problem: str, num_labels: int, labels: Tensor, function: Callable[[Tensor, Tensor], Tensor]
-    ) -> None:
-        model = self.model(SEQUENCE, num_labels=num_labels, problem_type=problem)
-        output = model(**random_batch(padded([2, 2], 2, "right")).inputs(), labels=labels)
-        assert model.config.problem_type == problem
-        torch.testing.assert_close(output.loss, function(output.logits, labels.float()))
-
     def test_the_loss_of_a_model_in_half_precision_is_summed_in_float32(self, head: str) -> None:
         model = self.model(head).to(torch.bfloat16)
         batch = random_batch(padded([6, 4, 0], 6, "right"))

@@ -43,7 +43,6 @@ TINY: dict[str, Any] = {
 TEXTS = [f"{word} {thing}" for thing in ("film", "play", "book", "song") * 3 for word in ("dull", "fine")]
 LABELS = [-1, 1] * 12
 FRAME = pd.DataFrame({"text": TEXTS, "label": LABELS}, index=range(5, 29))
-FRAME = pd.DataFrame({"text": TEXTS, "label": LABELS}, index=range(5, 29))
 SENTENCES = [["Ann", "moved", "to", "Oslo"], ["Bo", "sees", "New", "York", "now"]] * 10
 TAGS = [["B-PER", "O", "O", "B-LOC"], ["B-PER", "O", "B-LOC", "I-LOC", "O"]] * 10
 
@@ -260,10 +259,6 @@ def test_texts_are_columns_arrays_and_lists(texts: Any, classifier: StarClassifi
     assert classifier.predict(texts).tolist() == LABELS
 
 
-def test_texts_are_generators_too(classifier: StarClassifier) -> None:
-    assert classifier.predict(text for text in TEXTS).tolist() == LABELS
-
-
 def test_no_text_has_no_prediction(classifier: StarClassifier, tagger: StarTagger) -> None:
     for nothing in ([], (), np.array([], dtype=object), pd.Series([], dtype=object)):
         assert classifier.predict(nothing).shape == (0,)
@@ -342,11 +337,6 @@ def test_tags_of_another_length_are_refused_by_row() -> None:
             StarTagger().fit(sentences, tags)
 
 
-def test_words_passed_as_texts_are_pointed_out(tagger: StarTagger, caplog: pytest.LogCaptureFixture) -> None:
-    assert tagger.predict(["Ann", "moved"]) == [["B-PER"], ["O"]]
-    assert "predict([words])" in caplog.text
-
-
 def test_tags_keep_their_type() -> None:
     tagger = StarTagger(**TINY, validation_fraction=0).fit(SENTENCES, [[int(t != "O") for t in row] for row in TAGS])
     assert tagger.predict(SENTENCES[:1]) == [[1, 0, 0, 1]]
@@ -418,17 +408,6 @@ def test_texts_and_labels_have_one_length_and_two_classes() -> None:
             StarClassifier().fit(texts, labels)
 
 
-def test_messages_name_parameters_and_not_flags() -> None:
-    for parameters, match in (
-        ({"validation_fraction": 1.5}, "^validation_fraction=1.5"),
-        ({"model_name_or_path": "/no/folder"}, "^model_name_or_path"),
-        ({"arguments": {"lexicon": "/no/file"}}, 'arguments={"lexicon"'),
-    ):
-        with pytest.raises(UserError, match=match) as caught:
-            StarClassifier(**parameters).fit(TEXTS, LABELS)
-        assert "--" not in str(caught.value)
-
-
 @pytest.mark.slow
 def test_several_labels_per_text_are_several_classifiers() -> None:
     labels = [["film"] * ("film" in text) + ["fine"] * ("fine" in text) for text in TEXTS]
@@ -467,26 +446,6 @@ def test_the_weight_of_a_class_moves_its_probability() -> None:
     assert first[0, 0] > 0.5 > second[0, 0]
     with pytest.raises(ValueError, match="class_weight"):
         StarClassifier(class_weight="even").fit(texts, labels)
-
-
-def test_class_weights_are_saved_with_the_types_of_their_labels(tmp_path: Path) -> None:
-    star = StarClassifier(**TINY, validation_fraction=0, class_weight={-1: 2.0}).fit(TEXTS, LABELS)
-    star.save(tmp_path / "saved")
-    assert StarClassifier.load(tmp_path / "saved").class_weight == {-1: 2.0}
-
-
-def test_a_fit_prints_one_line_unless_it_is_verbose(
-    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    star = StarClassifier(**{**TINY, "num_train_epochs": 1}, validation_fraction=0.25)
-    star.fit(TEXTS, LABELS).predict(["dull film"])
-    out, err = capfd.readouterr()
-    assert "validation accuracy" in out
-    assert (len(out.splitlines()), err, caplog.records) == (1, "", [])
-    star.set_params(verbose=True).fit(TEXTS, LABELS)
-    assert len(capfd.readouterr().out.splitlines()) > 1
-    assert caplog.records
-    assert "--" not in caplog.text
 
 
 # ------ scikit-learn's own checks

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from modeling_star import Lexicon
@@ -127,24 +126,6 @@ def test_a_piece_of_a_word_after_an_added_token_is_a_unit(
     assert units.first_tokens(ids, [6]).tolist() == [0, 1, 2, 2, 4, 5]
 
 
-def test_replacements_are_drawn_from_the_whole_vocabulary(tokenizer: PreTrainedTokenizerFast) -> None:
-    collate = collator(tokenizer, probability=0.3)
-    pieces = pieces_of(tokenizer, TEXTS, 7)
-    batch = collate([pieces])
-    ids, labels = batch["input_ids"], batch["labels"]
-    replaced = ids[(labels != -100) & (ids != tokenizer.mask_token_id) & (ids != labels)]
-    # Of those entries each half has its share.
-    middle = int(collate.ordinary[len(collate.ordinary) // 2])
-    assert 0.2 < (replaced >= middle).float().mean() < 0.8
-
-
-def test_ids_that_a_vocabulary_lacks_are_no_replacements() -> None:
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(models.WordLevel({"[MASK]": 0, "a": 2, "b": 5}, unk_token="a")), mask_token="[MASK]"
-    )
-    assert collator(tokenizer).ordinary.tolist() == [2, 5]
-
-
 def test_padding_holds_the_padding_token_and_no_label(tokenizer: PreTrainedTokenizerFast) -> None:
     blocks = [[piece] for piece in pieces_of(tokenizer, ["playing", "playing sing singer"], 1)]
     batch = collator(tokenizer)(blocks)
@@ -152,12 +133,6 @@ def test_padding_holds_the_padding_token_and_no_label(tokenizer: PreTrainedToken
     assert padding.any()
     assert set(batch["input_ids"][padding].tolist()) == {tokenizer.pad_token_id}
     assert set(batch["labels"][padding].tolist()) == {-100}
-
-
-def test_a_tokenizer_without_padding_pads_with_its_mask(tokenizer: PreTrainedTokenizerFast) -> None:
-    tokenizer = copy.deepcopy(tokenizer)
-    tokenizer.pad_token = None
-    assert collator(tokenizer).pad_id == tokenizer.mask_token_id
 
 
 def test_a_tokenizer_without_a_mask_is_refused() -> None:

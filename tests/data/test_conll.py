@@ -111,12 +111,6 @@ def test_a_text_with_an_empty_line_in_a_table_is_no_sentence(tmp_path: Path) -> 
     assert rows["text"][:] == ["a fine film\n\nreally", "bad"]
 
 
-def test_texts_with_an_empty_line_between_them_are_no_sentences(tmp_path: Path) -> None:
-    path = write(tmp_path, "train.tsv", "text|label\na fine film|non-toxic\n\nbad|toxic\n")
-    rows = load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))["train"]
-    assert rows["text"][:] == ["a fine film", "bad"]
-
-
 @pytest.mark.parametrize(
     ("text", "sentences"),
     [
@@ -195,9 +189,3 @@ def test_usual_layouts_keep_their_columns(tmp_path: Path, text: str, names: str)
     rows = load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))["train"]
     assert rows.column_names == names.split()
     assert list(map(len, rows["tokens"])) == [2, 1]
-
-
-def test_words_before_many_parts_of_speech_are_known_when_swapped(tmp_path: Path) -> None:
-    lines = [f"{'ABC'[n % 3]}C\t{'uvwxyz'[n % 6]}{'abcdefg'[n // 6]}" for n in range(40)]
-    path = write(tmp_path, "train.conll", "\n".join([*lines[:20], "", *lines[20:]]))
-    assert tagged(path)[0][:2] == ["ua/AC", "va/BC"]

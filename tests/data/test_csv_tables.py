@@ -49,13 +49,6 @@ def test_column_names_help_to_see_the_separator(tmp_path):
     assert both(tmp_path / "a.csv", content, column_names=["text", "score"]) == ["gut, sehr", "schlecht"]
 
 
-def test_an_unusual_separator_is_shown(tmp_path, caplog):
-    both(tmp_path / "a.csv", "text,label\ngood,1\n")
-    assert not caplog.text
-    both(tmp_path / "b.csv", "text;label\ngood;1\n")
-    assert "semicolons" in caplog.text
-
-
 @pytest.mark.parametrize(
     ("content", "line"),
     [('text,label\nfine,1\n"she "said" it",0\n', 3), ("text;label\ngood;1\nbad;0;1\n", 3), ('text,label\n"a,1\n', 2)],

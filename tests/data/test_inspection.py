@@ -20,31 +20,6 @@ def shown(caplog: pytest.LogCaptureFixture, prepare: Any, level: int = logging.W
     return caplog.text
 
 
-def test_a_line_shows_words_labels_and_their_numbers(caplog: pytest.LogCaptureFixture) -> None:
-    words, tags = [["It", "rains"], ["Ann", "Lee", "sees", "Oslo"]], [["O", "O"], ["B-PER", "I-PER", "O", "B-LOC"]]
-    line = shown(caplog, prepare_tagging, logging.INFO, tokens=words, tags=tags)
-    for part in ("Ann/B-PER Lee/I-PER sees/O", "2 sentences", "6 words", "2 entities: LOC 1, PER 1", "'tags'"):
-        assert part in line
-    line = shown(caplog, prepare_tagging, logging.INFO, tokens=words, pos=[["PRON", "VERB"], ["X", "X", "VERB", "X"]])
-    assert "X 3, VERB 2, PRON 1" in line
-
-
-@pytest.mark.parametrize(
-    ("labels", "parts"),
-    [
-        (["pos", "neg", "pos"], ["'a fine film' pos", "neg 1", "pos 2"]),
-        ([1.5, 2.0, 0.25], ["'a fine film' 1.5", "0.25 to 2"]),
-        ([["x", "y"], [], ["y"]], ["'a fine film' x,y", "y 2, x 1"]),
-    ],
-)
-def test_a_line_shows_texts_labels_and_their_numbers(
-    caplog: pytest.LogCaptureFixture, labels: list[Any], parts: list[str]
-) -> None:
-    texts = ["a fine film", "a poor one", "no comment"]
-    line = shown(caplog, prepare_classification, logging.INFO, text=texts, label=labels)
-    assert all(part in line for part in ["3 rows", *parts])
-
-
 @pytest.mark.parametrize(
     ("words", "word"),
     [

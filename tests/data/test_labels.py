@@ -5,7 +5,6 @@ from datasets import DatasetDict
 from task_samples import one
 
 from modeling_star.data.classification import prepare_classification
-from modeling_star.data.labels import label_ids
 from modeling_star.errors import UserError
 
 
@@ -103,14 +102,3 @@ def test_a_label_can_have_a_comma_if_another_separator_is_used():
     splits = one(text=["x", "y"], label=["arts, crafts|law", "law|law, old"])
     data = prepare_classification(splits, problem_type="multi_label_classification")
     assert data.label_list == ("arts, crafts", "law", "law, old")
-
-
-@pytest.mark.parametrize("second", ["bad", "Bad ", " BAD", "Ｂａｄ", "b ad"])
-def test_labels_that_look_alike_are_named_in_a_warning(second: str, caplog: pytest.LogCaptureFixture) -> None:
-    labels, _ = label_ids({"train": {"Bad", second, "good"}}, (), None)
-    assert len(labels) == 3
-    assert repr("Bad") in caplog.text
-    assert repr(second) in caplog.text
-    caplog.clear()
-    label_ids({"train": {"Bad", "good", "goods"}}, (), None)
-    assert not caplog.text

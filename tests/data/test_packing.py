@@ -68,42 +68,6 @@ def test_a_split_of_which_no_token_is_made_is_refused(encode: PieceEncoder) -> N
         to_pieces(Dataset.from_dict({"text": ["\u200b"]}), encode, "validation")
 
 
-class CountingTokenizer:
-    """A token a character, and the number of characters of each call."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[int, int]] = []
-
-    def num_special_tokens_to_add(self) -> int:
-        return 0
-
-    def __call__(self, texts: list[str], max_length: int, **_: object) -> dict[str, list[list[int]]]:
-        self.calls.append((len(texts), sum(map(len, texts))))
-        cuts = ((text, start) for text in texts for start in range(0, len(text), max_length))
-        return {"input_ids": [[ord(sign) for sign in text[start : start + max_length]] for text, start in cuts]}
-
-
-def test_a_call_of_the_tokenizer_ends_after_so_many_characters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "_TOKENIZED_CHARACTERS", 50)
-    tokenizer = CountingTokenizer()
-    texts = ["a" * length for length in (200, 30, 20, 1, 200, 10, 10, 10, 30)]
-    pieces = PieceEncoder(tokenizer, "text", 1000)({"text": texts})["input_ids"]  # type: ignore[arg-type]
-    assert [len(ids) for ids in pieces] == [200, 30, 20, 1, 200, 10, 10, 10, 30]
-    assert all(ids.dtype == np.int32 for ids in pieces)
-    assert tokenizer.calls == [(1, 200), (2, 50), (2, 201), (4, 60)]
-
-
-def test_few_long_documents_are_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "_CHARACTERS", 100)
-    texts = ["ab" * 20 + str(number % 10) for number in range(40)]  # 41 characters each
-    tokenizer = CountingTokenizer()
-    encode = PieceEncoder(tokenizer, "text", 16)  # type: ignore[arg-type]
-    assert len(to_pieces(Dataset.from_dict({"text": texts}), encode, "train")) == 40 * 3
-    counts = [count for count, _ in tokenizer.calls]
-    assert max(counts) == 3, "until there are 100 characters"
-    assert sum(count == 3 for count in counts) >= len(counts) - 1
-
-
 # Blocks
 
 
@@ -155,9 +119,6 @@ def test_a_worker_that_lives_through_several_epochs_sees_each_begin(pieces: Data
         (batch,) = loader
         epochs.append({piece.key[2] for block in batch for piece in block})
     assert epochs == [{0}, {1}]
-
-
-# Streams
 
 
 # Rows

@@ -4,7 +4,6 @@ import gzip
 import json
 import random
 
-import datasets
 import pytest
 from datasets import Dataset
 from script_samples import jsonl
@@ -102,12 +101,6 @@ def test_column_names_are_refused_where_the_file_has_its_own(tmp_path):
     for name in ("a.jsonl", "a.csv"):
         with pytest.raises(UserError, match="--column_names"):
             load_splits(files={"train": tmp_path / name}, column_names=["text", "label"])
-
-
-def test_the_index_of_pandas_is_a_column_without_a_name(load):
-    rows = load(train=("a.csv", ",text,label\n0,good,1\n1,bad,0\n"))["train"]
-    assert rows["text"][:] == ["good", "bad"]
-    assert rows.column_names == ["Unnamed: 0", "text", "label"]
 
 
 def test_byte_order_mark_is_not_part_of_a_column_name(load):
@@ -283,12 +276,6 @@ def test_json_that_is_valid_but_for_its_encoding_is_refused(tmp_path, encoding):
             load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))
 
 
-def test_a_data_set_whose_text_is_not_utf_8_is_refused(tmp_path):
-    (tmp_path / "train.json").write_bytes('{"text": "fine"}\n{"text": "café noir"}\n'.encode("latin1"))
-    with pytest.raises(UserError, match="UTF8"):
-        load_splits(str(tmp_path), cache_dir=str(tmp_path / "cache"))
-
-
 def test_an_absent_file_or_a_folder_is_named(tmp_path):
     for path in (tmp_path / "gone.jsonl", tmp_path):
         with pytest.raises(UserError, match=path.name):
@@ -300,9 +287,3 @@ def test_data_are_named_once(tmp_path):
         load_splits(files={"train": None})
     with pytest.raises(UserError, match=r"'glue'.*either --dataset_name"):
         load_splits("glue", files={"train": tmp_path / "x.jsonl"})
-
-
-def test_an_unreachable_data_set_is_named(monkeypatch):
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    with pytest.raises(UserError, match=r"nyu-mll/glue \(cola\).*--train_file"):
-        load_splits("nyu-mll/glue", "cola")

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import pyarrow
-import pyarrow.parquet
 import pytest
 
 from modeling_star.data.formats import running_text
@@ -67,14 +65,6 @@ def test_files_of_several_kinds_are_read_one_after_the_other(paths: dict[str, st
     assert list(data.training_texts(2)) == ["six", "one"]
 
 
-def test_texts_of_pandas_are_combined_with_others(paths: dict[str, str], tmp_path: Path) -> None:
-    table = pyarrow.table({"text": pyarrow.array(["eight"], pyarrow.large_string())})
-    pyarrow.parquet.write_table(table, tmp_path / "e.parquet")
-    named = [paths["c.jsonl"], str(tmp_path / "e.parquet"), paths["a.txt"]]
-    data = load({"train": named}, tmp_path / "cache")
-    assert train_of(data) == ["six", "eight", *LINES[:4]]
-
-
 def rows_of(*rows: dict[str, Any]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
@@ -104,13 +94,6 @@ def test_a_column_may_begin_far_into_a_file(tmp_path: Path) -> None:
     path.write_text(rows_of(*long, {"text": "last", "id": 3}))
     data = load({"train": [str(path)]}, tmp_path / "cache")
     assert [text.split()[0] for text in train_of(data)] == [*map(str, range(1100)), "last"]
-
-
-def test_parquet_files_may_have_other_columns(tmp_path: Path) -> None:
-    for name, columns in (("a", {"text": ["one"]}), ("b", {"id": [3], "text": ["two"]})):
-        pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / f"{name}.parquet")
-    named = [str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")]
-    assert train_of(load({"train": named}, tmp_path / "cache")) == ["one", "two"]
 
 
 def test_a_file_without_the_column_is_named_before_training(tmp_path: Path) -> None:

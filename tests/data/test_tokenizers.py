@@ -1,7 +1,6 @@
 """Tokenizers trained on a data set: offsets, loading without our code, alignment of words, windows, warnings."""
 
 import json
-import logging
 import random
 import subprocess
 import sys
@@ -18,7 +17,6 @@ from modeling_star.data.tagging import (
     _continuation_labels,
     predictions_to_words,
     tokenize_and_align,
-    warn_of_other_tokens,
 )
 from modeling_star.data.tokenizers import train_tokenizer
 
@@ -89,10 +87,6 @@ def test_offsets_lose_nothing_but_separators(tokenizer: PreTrainedTokenizerFast)
         assert all(letter.isspace() or letter in separators for letter in lost), repr(text)
 
 
-def test_accents_stay_inside_the_offsets(tokenizer: PreTrainedTokenizerFast) -> None:
-    assert words_of(tokenizer, "e\u0301") == ["e\u0301"]
-
-
 # What is a token
 
 
@@ -120,20 +114,6 @@ def test_data_split_by_words_keep_words_and_numbers_whole() -> None:
         assert words_of(tokenizer, "NBA") == ["NBA"]
 
 
-def test_words_whose_text_has_other_tokens_are_warned_about(caplog: pytest.LogCaptureFixture) -> None:
-    words = [[*"在1978年"], [*"刘洋说"]]
-    own = train_tokenizer(words, "character", min_frequency=1)
-    warn_of_other_tokens(words, "", own, "train")
-    assert not caplog.records
-    other = train_tokenizer(["在1978年刘洋说"], "character", min_frequency=1)
-    warn_of_other_tokens(words, "", other, "train")
-    assert "1 of 2 sentences of the train split" in caplog.text
-    assert "1978 年 instead of 1 9 7 8" in caplog.text
-    caplog.clear()
-    warn_of_other_tokens([["刘", " ", "洋"]], "", own, "train")
-    assert "1 of 1 sentences" in caplog.text, "a blank is a word in the data, and none in a text"
-
-
 def test_words_that_are_known_have_a_token_each_beyond_the_vocabulary() -> None:
     given = ["cat", "Dog", "new york", "can't", "囍", "北京", "NBA", "fox"]
     words = train_tokenizer(["a fox and a fox"], "word", vocab_size=7, min_frequency=1, known_words=given)
@@ -150,11 +130,6 @@ def test_words_that_are_known_have_a_token_each_beyond_the_vocabulary() -> None:
         train_tokenizer(["a"], "wordpiece", known_words=["b"])
 
 
-def test_unknown_emoji_are_one_unknown_token_each() -> None:
-    tokenizer = train_tokenizer(["我 爱 happy 👍"], "character", min_frequency=1)
-    assert tokenizer.tokenize(f"👍🏿{FAMILY}") == ["[UNK]", "[UNK]"]
-
-
 def test_unknown_latin_words_are_spelled_in_a_character_tokenizer() -> None:
     tokenizer = train_tokenizer(["我爱北京 happy unhappy"], "character", min_frequency=1)
     assert tokenizer.tokenize("北京happyhay") == ["北", "京", "happy", "##h", "##a", "##y"]
@@ -169,12 +144,6 @@ def test_words_split_as_in_the_penn_treebank() -> None:
     text = "He didn't say it's U.S. style, e.g. 3.14... @bob: http://a.org/b?c=d. Can't 'salt' isn'table"
     split = "He did n't say it 's U.S. style , e.g. 3.14 ... @bob : http://a.org/b?c=d . Ca n't ' salt ' isn ' table"
     assert " ".join(words_of(train_tokenizer([text], "word", min_frequency=1), text)) == split
-
-
-def test_chinese_beside_a_link_a_mention_or_a_contraction_is_still_split() -> None:
-    tokenizer = train_tokenizer(["x"], "word", min_frequency=1)
-    assert words_of(tokenizer, "看http://a.org/b吧@bob你好") == ["看", "http://a.org/b", "吧", "@bob", "你", "好"]
-    assert words_of(tokenizer, "我don't知道") == ["我", "do", "n't", "知", "道"]
 
 
 def test_wordpieces_spell_words_never_seen() -> None:
@@ -196,12 +165,6 @@ def test_vocabulary_is_frequent_first_and_within_its_size(kind: str) -> None:
     assert tokenizer.convert_ids_to_tokens(range(5)) == specials
     assert sorted(tokenizer.get_vocab().values()) == list(range(len(tokenizer)))
     assert len(train_tokenizer(CORPUS, kind, min_frequency=2)) < len(train_tokenizer(CORPUS, kind, min_frequency=1))
-
-
-def test_words_and_texts_train_alike() -> None:
-    assert train_tokenizer([["the", "fox"], "the dog"], "word", min_frequency=1).get_vocab() == (
-        train_tokenizer(["the fox the dog"], "word", min_frequency=1).get_vocab()
-    )
 
 
 # Special tokens, saving and loading
@@ -359,25 +322,11 @@ def test_a_word_is_read_where_it_has_the_most_context() -> None:
     assert read == [[*"abcd"], [*"ef"], [*"ghij"]]
 
 
-def test_cutting_warns_with_the_numbers_of_examples_tokens_and_words(
-    pieces: PreTrainedTokenizerFast, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_words_that_are_cut_off_are_filled_in_predictions(pieces: PreTrainedTokenizerFast) -> None:
     data = tagged(["x"] * 12, ["x"] * 3, ["x"] * 10 + ["hgf"])
-    lengths = [len(ids) for ids in pieces(data["tokens"][:], is_split_into_words=True)["input_ids"]]
-    with caplog.at_level(logging.WARNING):
-        features = tokenize_and_align(data, pieces, LABELS, max_seq_length=10, split="train")
-    cut = sum(max(0, length - 10) for length in lengths)
-    assert f"train: 2 of 3 examples are longer than 10 tokens; {cut} tokens (7 words) were cut off" in caplog.text
+    features = tokenize_and_align(data, pieces, LABELS, max_seq_length=10, split="train")
     assert len(features) == 3
     assert predictions_to_words(features, np.zeros((3, 10), int), ["B", "O"], fill="?")[0] == ["B"] * 8 + ["?"] * 4
-
-
-def test_nothing_cut_means_no_warning(pieces: PreTrainedTokenizerFast, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        tokenize_and_align(tagged(["x"] * 12), pieces, LABELS, max_seq_length=8, stride=2)
-        tokenize_and_align(tagged(["x"] * 12), pieces, LABELS, max_seq_length=14)
-        tokenize_and_align(tagged(["x"] * 600), pieces, LABELS)
-    assert caplog.text == ""
 
 
 def test_predictions_return_to_their_words(pieces: PreTrainedTokenizerFast) -> None:
@@ -435,21 +384,8 @@ def test_texts_and_pairs_become_inputs_with_labels(tokenizer: PreTrainedTokenize
     assert set(features.column_names) == {*tokenizer.model_input_names, "labels"}
 
 
-def test_long_texts_are_cut_with_a_warning_in_tokens(
-    tokenizer: PreTrainedTokenizerFast, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_long_texts_are_cut(tokenizer: PreTrainedTokenizerFast) -> None:
     data = Dataset.from_dict({"a": ["fox " * 10, "fox", "fox " * 6], "b": ["dogs", "dogs", "dogs " * 4]})
-    with caplog.at_level(logging.WARNING):
-        features = tokenize_texts(data, tokenizer, "a", "b", max_seq_length=8, split="train")
-    assert "train: 2 of 3 examples are longer than 8 tokens; 11 tokens were cut off" in caplog.text
+    features = tokenize_texts(data, tokenizer, "a", "b", max_seq_length=8, split="train")
     assert [len(ids) for ids in features["input_ids"]] == [8, 5, 8]
     assert [sum(types) for types in features["token_type_ids"]] == [2, 2, 3]  # the longer text is cut first
-
-
-def test_the_tokenizers_own_limit_holds(caplog: pytest.LogCaptureFixture) -> None:
-    tokenizer = train_tokenizer(["fox"], min_frequency=1, model_max_length=6)
-    data = Dataset.from_dict({"text": ["fox " * 9]})
-    assert len(tokenize_texts(data, tokenizer)[0]["input_ids"]) == 6
-    assert "5 tokens were cut off" in caplog.text
-    assert len(tokenize_texts(data, tokenizer, max_seq_length=9)[0]["input_ids"]) == 6
-    assert "max_seq_length=9" in caplog.text

@@ -26,16 +26,6 @@ def test_a_file_without_any_word_of_the_vocabulary_is_an_error(tmp_path: Path) -
         TAGGER.from_embeddings(path, mode="vectors", vocabulary=VOCABULARY)
 
 
-@pytest.mark.parametrize("known", [1, 2])
-def test_vectors_for_less_than_a_fifth_of_the_vocabulary_are_warned_about(
-    known: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    vocabulary = {f"w{index}": index for index in range(10)}
-    path = vectors(tmp_path, "".join(f"w{index} 1 2\n" for index in range(known)))
-    TAGGER.from_embeddings(path, mode="vectors", vocabulary=vocabulary)
-    assert ("1 of 10" in caplog.text) == (known == 1)
-
-
 BAD_FILES: dict[str, tuple[str | bytes, int | None, str]] = {
     "other width": ("tea 1 2 3\n", 5, "line 1"),
     "smaller width": ("tea 1 2 3\n", 2, "line 1"),

@@ -149,12 +149,6 @@ def test_omitted_words_are_counted() -> None:
     assert (len(lexicon), lexicon.left_out) == (4, 7)
 
 
-@pytest.mark.parametrize("given", ["北京", Path("words.txt")], ids=["str", "Path"])
-def test_a_single_text_as_word_list_is_an_error(given: object) -> None:
-    with pytest.raises(TypeError):
-        Lexicon.from_words(given, character_tokenizer(LETTERS))
-
-
 @pytest.mark.parametrize("maker", ["from_words", "from_file", "from_jieba", "whole_word"])
 def test_a_maximum_below_two_tokens_is_an_error(maker: str, a_package_named_jieba: Path) -> None:
     source = {"from_words": (["北京"],), "from_file": (a_package_named_jieba / "dict.txt",)}.get(maker, ())
@@ -168,12 +162,6 @@ def test_rows_are_sorted_unique_and_padded() -> None:
     lexicon = Lexicon.from_words(["ba", "abca", "AB", "ab", "cab"], tokenizer)
     assert lexicon.words.tolist() == [[a, b, -1, -1], [a, b, c, a], [b, a, -1, -1], [c, a, b, -1]]
     assert lexicon.words.dtype == torch.long
-
-
-def test_truncation_and_padding_of_the_tokenizer_are_ignored() -> None:
-    tokenizer = character_tokenizer("abc")
-    tokenizer(["abcabc", "a"], padding="max_length", max_length=3, truncation=True)
-    assert list_of(tokenizer, Lexicon.from_words(["ab", "abca"], tokenizer)) == {"ab", "abca"}
 
 
 def test_tokenizing_words_together_equals_tokenizing_each_alone(minilm: PreTrainedTokenizerBase) -> None:
@@ -238,22 +226,6 @@ def plain_ids(tokenizer: PreTrainedTokenizerBase, words: list[str]) -> list[list
     return tokenizer(words, add_special_tokens=False)["input_ids"]
 
 
-def test_a_word_that_merges_with_an_unknown_neighbour_is_omitted() -> None:
-    # To this tokenizer "，" and "囍" are unknown, and one token side by side.
-    tokenizer = metaspace_tokenizer(CORPUS[:2])
-    merged = tokenizer("，囍unbelieving", add_special_tokens=False)["input_ids"]
-    assert merged.count(tokenizer.unk_token_id) == 1
-    lexicon = Lexicon.from_words(["囍unbelieving", "breaks"], tokenizer, 12)
-    assert words_in(lexicon) == words_in(Lexicon.from_words(["breaks"], tokenizer, 12))
-    assert lexicon.left_out == 1
-
-
-def test_the_space_before_a_word_does_not_belong_to_it(subword_tokenizer: PreTrainedTokenizerBase) -> None:
-    lexicon = Lexicon.from_words(["北京大学", "天安门", "unbelieving"], subword_tokenizer, max_word_length=12)
-    for word in words_in(lexicon):
-        assert subword_tokenizer.convert_ids_to_tokens(word[0]) not in ("Ġ", "▁")
-
-
 def words_by_the_tokenizer(encoding: object, longest: int) -> set[Span]:
     """The words of 2 to `longest` tokens, according to `word_ids()` of the tokenizer."""
     numbers = encoding.word_ids()
@@ -276,21 +248,6 @@ def test_whole_words_equal_the_words_of_the_tokenizer(
     lexicon = Lexicon.whole_word(subword_tokenizer, longest)
     assert found_in(lexicon, encoding["input_ids"]) == expected
     assert len(lexicon) == max(subword_tokenizer.get_vocab().values()) + 1
-
-
-def test_wordpiece_punctuation_belongs_to_no_word(minilm: PreTrainedTokenizerBase) -> None:
-    encoding = minilm("Unbelievability, (transformability); [MASK]ing 北京! x")
-    assert found_in(Lexicon.whole_word(minilm, 6), encoding["input_ids"]) == words_by_the_tokenizer(encoding, 6)
-
-
-def test_punctuation_continues_a_word_in_sentencepiece() -> None:
-    tokenizer = metaspace_tokenizer()
-    ids = tokenizer("in, the.", add_special_tokens=False)["input_ids"]
-    tokens = tokenizer.convert_ids_to_tokens(ids)
-    starts = [i for i, token in enumerate(tokens) if token.startswith("▁")]
-    assert tokens[-1] == "."
-    expected = {(starts[0], starts[1]), (starts[1], len(tokens) - starts[1])}
-    assert found_in(Lexicon.whole_word(tokenizer, 8), ids) == expected
 
 
 def test_special_and_added_tokens_and_line_breaks_belong_to_no_word() -> None:

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import seqeval.metrics
 from naive_bootstrap import naive_bootstrap, paired_bootstrap
 from sklearn import metrics as sklearn_metrics
 
-from modeling_star.evaluation import bootstrap
 from modeling_star.evaluation.bootstrap import (
     bootstrap_counts,
     bootstrap_mean,
@@ -95,19 +93,10 @@ def test_label_metrics_of_tagged_sentences_count_every_word_that_has_a_label(nam
     )
 
 
-@pytest.mark.parametrize("kind", [tuple, np.array])
-def test_the_words_of_a_sentence_may_be_a_tuple_or_an_array(kind: Callable[[list[int]], Any]) -> None:
-    assert count_examples("accuracy", [kind([0, 1, 1])], [kind([0, 1, 0])]).tolist() == [[2, 3]]
-
-
 def test_numbers_that_are_all_one_are_correlated_with_nothing() -> None:
     # Of 0.3 seven times, rounding makes the variance negative.
     counts = count_examples("pearson", [1, 2, 3, 4, 5, 6, 7], [0.3] * 7)
     assert score_counts("pearson", counts) == pytest.approx(0, abs=1e-6)
-
-
-def test_equal_systems_differ_by_nothing() -> None:
-    assert paired_bootstrap("accuracy", [0, 1, 1], [0, 0, 1], [0, 0, 1]) == (0.0, 0.0, 0.0)
 
 
 def test_systems_are_resampled_together() -> None:
@@ -151,13 +140,6 @@ def test_several_runs_are_averaged_and_drawn_within_each_sample() -> None:
     assert by_counts.difference == pytest.approx(np.mean(scores[:3]) - np.mean(scores[3:]))
 
 
-def test_of_one_run_each_only_the_examples_are_drawn() -> None:
-    rng = np.random.default_rng(0)
-    truth, first, second = (rng.integers(0, 2, 50).tolist() for _ in range(3))
-    several = paired_bootstrap("accuracy", truth, [first], [second], several_runs=True)
-    assert several == paired_bootstrap("accuracy", truth, first, second)
-
-
 @pytest.mark.parametrize("seeds", [3, pytest.param(8, marks=pytest.mark.slow)])
 def test_the_interval_covers_what_other_seeds_would_have_given(seeds: int) -> None:
     """Seeds move a run by two points here, the examples by one: seeds taken as given leave it out 85 times of 200."""
@@ -184,21 +166,6 @@ def test_answers_are_compared_in_the_language_that_is_named() -> None:
     truth, found = [["the 公司"]], ["公司"]
     scores = [score_counts("answer_em", count_examples("answer_em", truth, found, name)) for name in ("en", "zh")]
     assert scores == [1.0, 0.0]
-
-
-def test_examples_are_counted_once_however_many_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = []
-    known = bootstrap.METRICS["entity_f1"]
-
-    def count(references: Any, predictions: Any) -> np.ndarray:
-        counted.append(len(references))
-        return known.count(references, predictions)
-
-    monkeypatch.setitem(bootstrap.METRICS, "entity_f1", replace(known, count=count))
-    rng = random.Random(0)
-    truth = tagged(rng, 300)
-    paired_bootstrap("entity_f1", truth, noisy(rng, truth, 0.1), noisy(rng, truth, 0.3), samples=1000)
-    assert counted == [300, 300]
 
 
 @pytest.mark.parametrize(
@@ -236,13 +203,6 @@ def test_the_interval_of_a_mean_over_tasks_is_that_of_loops_that_draw_each_by_it
     gains = [np.mean([a[:, 0] for a in first]) - np.mean([b[:, 0] for b in second]) for first, second in tasks]
     assert found.difference == pytest.approx(np.mean(gains))
     assert (found.low, found.high) == pytest.approx((low, high), abs=0.1 * (high - low))
-
-
-def test_tasks_that_are_alike_are_drawn_each_by_itself() -> None:
-    rng = np.random.default_rng(0)
-    systems = [[np.stack([rng.random(200) < rate, np.ones(200)], 1)] for rate in (0.8, 0.7)]
-    one, four = (bootstrap_mean([("accuracy", *systems)] * count) for count in (1, 4))
-    assert four.high - four.low == pytest.approx((one.high - one.low) / 2, rel=0.2)
 
 
 def test_the_f1_of_two_classes_with_one_that_never_occurs() -> None:

@@ -184,18 +184,6 @@ def test_runs_that_cannot_be_compared_are_refused(folder: Path) -> None:
         read_system(folder / "b", "validation")
 
 
-def test_every_run_of_a_system_is_of_the_same_examples(folder: Path) -> None:
-    write_run(folder / "a/seed-2", "111111", TRUTH[::-1])
-    with pytest.raises(UserError, match="number 2 differs"):
-        read_system(folder / "a")
-
-
-@pytest.mark.parametrize(("names", "over_seeds"), [("ab", True), ("ba", True), ("bb", False)])
-def test_the_note_says_whether_seeds_were_drawn(folder: Path, names: str, over_seeds: bool) -> None:
-    text = compare([read_system(folder / name) for name in names])
-    assert ("and the seeds" in text) == over_seeds
-
-
 @pytest.mark.slow
 def test_the_command_prints_the_tables(folder: Path) -> None:
     command = [sys.executable, str(SCRIPTS / "compare.py")]
@@ -211,13 +199,3 @@ def test_the_command_prints_the_tables(folder: Path) -> None:
     absent = subprocess.run([*command, "a", "c"], cwd=folder, capture_output=True, text=True)
     assert absent.returncode == 1
     assert "predictions_test.jsonl" in absent.stderr
-
-
-def test_the_minutes_are_those_of_each_system(tmp_path: Path) -> None:
-    for name, seconds in (("a", 60.0), ("b", 600.0)):
-        write_rows(tmp_path / name / "predictions_test.jsonl", [{"index": 0, "label": "x", "predicted": "x"}])
-        results = {"test_accuracy": 1.0, "parameters": 5, "train_runtime": seconds}
-        (tmp_path / name / "all_results.json").write_text(json.dumps(results), encoding="utf-8")
-    text = compare([read_system(tmp_path / name) for name in "ab"])
-    minutes = [line.strip("| ").split(" | ")[-1].strip() for line in text.splitlines() if "100.0 (1)" in line]
-    assert minutes == ["1.0", "10.0"]

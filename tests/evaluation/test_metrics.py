@@ -150,13 +150,6 @@ def test_no_metric_opens_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     RegressionScores().compute(references=[0.0, 1.0], predictions=[0.0, 1.0])
 
 
-def test_metrics_take_batches_as_every_evaluate_metric() -> None:
-    metric = ClassificationScores()
-    metric.add_batch(references=[0, 1], predictions=[0, 0])
-    metric.add_batch(references=[1], predictions=[1])
-    assert metric.compute()["accuracy"] == pytest.approx(2 / 3)
-
-
 # Metrics for Trainer
 
 
@@ -277,18 +270,3 @@ def test_best_paths_beside_logits_are_what_is_scored() -> None:
     metrics = metrics_for("tagging", ["O", "B-PER", "I-PER"])
     assert metrics(EvalPrediction(predictions=(logits, paths, np.array([0.5])), label_ids=labels))["f1"] == 1
     assert metrics(EvalPrediction(predictions=logits, label_ids=labels))["f1"] == 0
-
-
-def test_every_glue_task_has_its_official_scores() -> None:
-    both, accuracy = ("accuracy", "f1"), ("accuracy",)
-    assert {task: names for task, (_, names) in GLUE_METRICS.items()} == {
-        "cola": ("matthews_correlation",),
-        "mnli": accuracy,
-        "mrpc": both,
-        "qnli": accuracy,
-        "qqp": both,
-        "rte": accuracy,
-        "sst2": accuracy,
-        "stsb": ("pearson", "spearmanr"),
-        "wnli": accuracy,
-    }

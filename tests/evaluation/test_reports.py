@@ -118,11 +118,6 @@ def test_several_labels_are_scored_each_as_scikit_learn_does() -> None:
     assert lines[5].startswith("| **mean** |")
 
 
-def test_a_single_label_is_scored_as_such() -> None:
-    lines = labels_report(np.array([[1], [1], [0]]), np.array([[1], [0], [0]]), ["a"]).splitlines()
-    assert lines[2] == "| a | 1.0000 | 0.5000 | 0.6667 | 2 |"
-
-
 def test_of_many_classes_the_most_frequent_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reports, "MOST_LABELS", 21)
     labels = [f"class{number}" for number in range(40)]
@@ -145,11 +140,6 @@ def test_seeds_are_summarized_by_mean_and_sample_deviation() -> None:
         "| **mean** | 0.6000 |",
         "| **standard deviation** | 0.1000 |",
     ]
-
-
-def test_one_seed_has_no_deviation() -> None:
-    assert summarize_seeds({7: {"f1": 0.5}})["f1"]["std"] is None
-    assert seeds_table({7: {"f1": 0.5}}).splitlines()[2:] == ["| 7 | 0.5000 |"]
 
 
 def test_timings_and_counts_are_not_among_the_metrics() -> None:

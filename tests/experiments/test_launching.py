@@ -13,26 +13,15 @@ import pytest
 import torch
 from lab.launching import (
     AVX2,
-    accelerate_launch,
     commit,
     environment,
-    processor,
     round_as_avx2,
     run_to_the_end,
 )
 
-from modeling_star.errors import UserError
-
 
 ROOT = Path(__file__).resolve().parents[2]
 LONG = 300  # seconds, more than a test waits
-
-
-def test_a_launch_without_its_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    assert accelerate_launch("cpu")[-1] == "configuration/accelerate/cpu.yaml"
-    with pytest.raises(UserError, match="--launch cpu"):
-        accelerate_launch("cpu.yaml")
 
 
 def test_a_command_is_run_to_its_end_and_its_status_returned(tmp_path: Path) -> None:
@@ -58,14 +47,6 @@ def test_the_children_of_a_command_end_with_the_process_that_waits_for_it(tmp_pa
         process.terminate()
         assert process.wait() == 143
     assert _until(lambda: not _runs(int(started)))
-
-
-def test_the_processor_has_its_maker_and_model(tmp_path: Path) -> None:
-    info = tmp_path / "cpuinfo"
-    info.write_text("processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: Xeon\n\nprocessor\t: 1\n")
-    assert processor(info) == "GenuineIntel Xeon"
-    assert processor(tmp_path / "none")
-    assert environment(use_cpu=True)["processor"] == processor()
 
 
 def test_the_commit_of_modified_code_is_marked(tmp_path: Path) -> None:

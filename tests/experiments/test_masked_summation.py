@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from filelock import FileLock
 from lab import masked_summation_page, masked_summation_runs
 from lab.kept_runs import RunFile
 from lab.masked_summation import SPLITS, SYSTEMS, MaskedSummation, System, read_shape
@@ -64,11 +63,6 @@ def test_k_vectors_are_flagged_and_the_target_is_their_sum(split: Any) -> None:
             if flag == 1:
                 expected = [total + number for total, number in zip(expected, numbers, strict=True)]
         assert target == pytest.approx(expected, abs=1e-6)
-
-
-def test_no_number_of_one_split_is_in_another() -> None:
-    numbers = [set(SMALL.draw(split).inputs[..., 1:].flatten().double().tolist()) for split in SPLITS]
-    assert len(set.union(*numbers)) == sum(map(len, numbers))
 
 
 def test_guesses_without_a_model_have_the_errors_that_loops_find() -> None:
@@ -275,63 +269,6 @@ def test_the_committed_result_is_that_of_its_command(monkeypatch: pytest.MonkeyP
     assert Experiment(*parse((SummationArguments,), "", SUMMATION_DEFAULTS, SUMMATION_HELP)).due() == []
 
 
-def test_nothing_is_timed_while_another_process_trains(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    folder = tmp_path / "runs" / "star-n6-seed1"
-    folder.mkdir(parents=True)
-    flags = ("--systems", "star", "--lengths", 4, "--stages", "time")
-    with FileLock(folder / "running.lock"):
-        assert experiment_of(monkeypatch, tmp_path, *flags).run() is False
-    assert kept_in(tmp_path) == {}
-    assert experiment_of(monkeypatch, tmp_path, *flags).run() is False
-    assert list(kept_in(tmp_path)) == ["times-n4"]
-
-
-def test_a_run_that_another_process_does_is_left_to_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    flags = ("--systems", "star", "--lengths", 6, "--stages", "train")
-    folder = tmp_path / "runs" / "star-n6-seed1"
-    folder.mkdir(parents=True)
-    with FileLock(folder / "running.lock"):
-        assert experiment_of(monkeypatch, tmp_path, *flags).run() is False
-    assert kept_in(tmp_path) == {}
-    assert [path.name for path in folder.iterdir()] == ["running.lock"]
-
-
-def test_a_run_that_diverges_is_reported_and_the_next_one_is_done(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    real = masked_summation_runs.mean_squared_error
-    splits: list[str] = []
-
-    def first_is_nan(trainer: Trainer, data: Any, split: str) -> float:
-        splits.append(split)
-        return float("nan") if len(splits) <= 2 else real(trainer, data, split)
-
-    monkeypatch.setattr(masked_summation_runs, "mean_squared_error", first_is_nan)
-    flags = ("--systems", "star", "vanilla", "--lengths", 4, "--stages", "train", "--num_train_epochs=1")
-    assert experiment_of(monkeypatch, tmp_path, *flags).run() is True
-    assert "star-n4-seed1 diverged" in caplog.text
-    assert set(kept_in(tmp_path)) == {"vanilla-n4-seed1"}
-
-
-def test_a_new_system_is_timed_together_with_those_that_have_times(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    flags = ("--lengths", 4, "--stages", "time", "report")
-    for systems, expected in (
-        (["star"], ["star"]),
-        (["vanilla", "star-no-ring"], ["star", "vanilla", "star-no-ring"]),
-        (["vanilla"], ["star", "vanilla", "star-no-ring"]),
-    ):
-        before = kept_in(tmp_path)
-        assert experiment_of(monkeypatch, tmp_path, *flags, "--systems", *systems).run() is False
-        kept = kept_in(tmp_path)["times-n4"]
-        assert list(kept["seconds"]) == expected
-        assert kept["rows"] == 8
-        if systems == ["vanilla"]:
-            assert before == kept_in(tmp_path)
-    assert "| star-no-ring |" in (tmp_path / "results.md").read_text(encoding="utf-8")
-
-
 @pytest.mark.slow
 def test_two_processes_leave_one_result(tmp_path: Path) -> None:
     with script_runner(tmp_path, OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1") as runner:
@@ -387,30 +324,6 @@ def test_the_page_has_means_deviations_gaps_and_the_papers_numbers(results: Path
     ):
         assert line in page.splitlines()
     assert "cpu, threads 2, PyTorch 2.13" in page
-
-
-def test_the_csv_holds_every_digit_that_counts(results: Path) -> None:
-    write_report(results, results.parent)
-    with open(results.parent / "results.csv", encoding="utf-8", newline="") as file:
-        star, vanilla = csv.DictReader(file)
-    assert [star[name] for name in ("n", "runs", "test_mse", "training_seconds", "pass_milliseconds")] == [
-        *("200", "2", "0.003", "90", "2")
-    ]
-    assert (vanilla["n"], vanilla["test_mse"], vanilla["pass_milliseconds"]) == ("400", "0.5", "")
-
-
-def test_equal_files_give_equal_pages_and_pictures(results: Path) -> None:
-    made = []
-    for name in ("one", "two"):
-        write_report(results, results.parent / name)
-        made.append({path.name: path.read_bytes() for path in (results.parent / name).iterdir()})
-    assert made[0] == made[1]
-    assert set(made[0]) == {"results.md", "results.csv", "figure_3a.png", "figure_3b.png"}
-
-
-def test_an_absent_file_gives_no_page(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no finished run"):
-        write_report(tmp_path / "nothing", tmp_path)
 
 
 @pytest.mark.parametrize("key", ["arguments", "config"])

@@ -13,7 +13,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import yaml
 from lab.kept_runs import count_rows
 from lab.table_runs import FinishedRuns, Runner
 from lab.tables import Configuration, Table
@@ -132,29 +131,6 @@ def test_every_table_runs_and_has_its_page(path: Path, data: Path, bert: Path, t
     assert not left
 
 
-@pytest.mark.slow
-def test_a_custom_table_has_its_page(data: Path, tmp_path: Path) -> None:
-    plain = {"model_type": "tfidf", "config_name": None, "config_overrides": None}
-    content = {
-        **{"title": "Mine", "about": "Of two.", "against": "pairs", "seeds": [1]},
-        "tasks": {
-            "sst2": {"title": "Films", "metric": "accuracy", "script": "run_glue.py", "recipe": "sst2", "data": "sst2"}
-        },
-        "settings": {"own": {"title": "none"}},
-        "systems": {
-            "pairs": {"title": "TF-IDF", "last": plain},
-            "rare": {"title": "TF-IDF, balanced", "last": {**plain, "class_weights": "balanced"}},
-        },
-    }
-    table = tmp_path / "mine.yaml"
-    table.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-    done = reproduce(table, "--data", data, "--results", tmp_path / "kept", "--work", tmp_path / "work")
-    assert done.returncode == 0, done.stderr
-    page = (tmp_path / "kept" / "pages" / "mine.md").read_text(encoding="utf-8")
-    assert "| TF-IDF minus | Films |" in page
-    assert "## SNLI" not in page
-
-
 @pytest.mark.parametrize(
     ("name", "file"),
     [
@@ -265,25 +241,6 @@ def test_one_call_also_runs_what_validation_chooses(tmp_path: Path, monkeypatch:
     assert other.waits_for(cells[0])
 
 
-def test_a_choice_that_another_process_runs_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    script = _script()
-    table = Table.read(ROOT / "experiments" / "tables" / "table4.yaml")
-    looks: list[int] = []
-
-    def done(configuration: Configuration, seed: int) -> bool:
-        if (configuration.number, seed) == (0, 1):
-            looks.append(seed)
-        return len(looks) >= 3
-
-    runner = _runner(table, tmp_path / "results", done)
-    monkeypatch.setattr(script, "_WAIT", 0.0)
-    cell = table.configurations("snli", "static", "star")
-    assert script.run_cells(runner, [cell], [1, 2, 3]) is False
-    assert len(looks) == 3
-    assert not list(runner.missing(cell, [1, 2, 3]))
-
-
 def test_kept_runs_are_run_again_and_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -305,17 +262,6 @@ def test_kept_runs_are_run_again_and_compared(
     assert runner.finished.file.path.read_bytes() == kept
 
 
-def test_runs_of_another_process_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    script = _script()
-    table = Table.read(ROOT / "experiments" / "tables" / "table5.yaml")
-    runner = _runner(table, tmp_path / "results", lambda configuration, seed: seed == 2)
-    cell = table.configurations("ewt_pos", "none", "star")
-    with pytest.raises(UserError, match=f"ewt_pos/none/star configuration 0 seed 1 in {runner.work}"):
-        script.run_cells(runner, [cell], [1])
-    assert script.run_cells(runner, [cell], [1, 2]) is False
-
-
 @pytest.mark.parametrize(
     ("only", "chosen"),
     [
@@ -325,16 +271,3 @@ def test_runs_of_another_process_are_named(tmp_path: Path, monkeypatch: pytest.M
 )
 def test_a_cell_is_named_by_successive_parts(only: str, chosen: bool) -> None:
     assert _script().within("books/static/star", only) == chosen
-
-
-@pytest.mark.slow
-def test_systems_and_cells_are_chosen_by_name(tmp_path: Path) -> None:
-    places = ["--results", tmp_path / "none"]
-    both = reproduce("table5", "--list", "--only", "ewt_pos", "--systems", "vanilla", "star", *places)
-    assert both.returncode == 0, both.stderr
-    assert not (tmp_path / "none").exists()
-    named = [line.split(":")[0] for line in both.stdout.splitlines()]
-    assert named == ["ewt_pos/none/vanilla", "ewt_pos/none/star"]
-    unknown = reproduce("table5", "--list", "--systems", "stra")
-    assert unknown.returncode == 1
-    assert "--systems names stra" in unknown.stderr

@@ -15,7 +15,7 @@ import yaml
 from huggingface_hub import ModelCard
 from lab.kept_runs import RunFile, write_counts
 from lab.results_cards import write_cards
-from lab.results_page import Cell, intervals, read_cells, write_page
+from lab.results_page import Cell, read_cells, write_page
 from lab.results_pictures import write_pictures
 from lab.speed import measure_speed, read_speeds
 from lab.table_runs import FinishedRuns, Runner, fingerprint_of_shape, run_name
@@ -109,14 +109,6 @@ def test_each_encoder_has_a_card_with_its_scores_and_commands(folder: Path) -> N
     assert "OMP_NUM_THREADS=2 python experiments/reproduce.py RUNS" in card.read_text(encoding="utf-8")
 
 
-def test_measured_speeds_are_a_table_and_a_plot(folder: Path) -> None:
-    speeds = {"none/star": {"1": 100.0, "32": 1234.4}, "none/vanilla": {"1": 50.0, "32": 400.0}}
-    RunFile(folder / "results" / "films.jsonl").keep({"speed/films": {"texts_per_second": speeds}})
-    assert "| Star | 100 / 1,234 |" in page_of(folder)
-    names = [picture.name for picture in write_pictures(folder / "tables", folder / "results", folder / "pictures")]
-    assert "results_films_speed.png" in names
-
-
 @pytest.mark.slow
 def test_speeds_are_measured_on_models_of_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
@@ -139,97 +131,6 @@ def test_speeds_are_measured_on_models_of_one_step(tmp_path: Path, monkeypatch: 
     assert all(value > 0 for of_system in speeds.values() for value in of_system.values())
 
 
-def test_a_card_whose_runs_are_deleted_goes_and_other_files_stay(folder: Path) -> None:
-    def write() -> list[Path]:
-        return write_cards(folder / "tables", folder / "results", folder / "cards", folder / "made" / "results.md")
-
-    star, vanilla = write()
-    other = folder / "cards" / "notes.md"
-    other.write_text(star.read_text(encoding="utf-8"), encoding="utf-8")
-    forget(RunFile(folder / "results" / "films.jsonl"), "*/vanilla-*")
-    assert write() == [star]
-    assert not vanilla.exists()
-    assert sorted(path.name for path in other.parent.iterdir()) == ["notes.md", star.name]
-
-
-def with_arguments(folder: Path, **arguments: Any) -> list[str]:
-    """The names of the cards where the system `vanilla` is run with other arguments."""
-    vanilla = {"title": "vanilla", "arguments": arguments}
-    before = {"FIRST": {"title": "First", "script": "run_mlm.py", "recipe": "mlm_english"}}
-    before["FIRST"]["arguments"] = {"config_name": "configuration/models/bilstm-base.json", "train_file": "a"}
-    content = {**CONTENT, "before": before, "systems": {**CONTENT["systems"], "vanilla": vanilla}}
-    (folder / "tables" / "films.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-    cards = write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md")
-    return [card.name for card in cards]
-
-
-def test_a_model_is_what_the_run_is_of_that_gave_it_fresh_weights(folder: Path) -> None:
-    shape = folder / "shape"
-    shape.mkdir()
-    (shape / "config.json").write_text('{"model_type": "disan"}', encoding="utf-8")
-    assert with_arguments(folder, config_name=str(shape)) == ["disan.md", "star-transformer.md"]
-    assert with_arguments(folder, config_name=None, model_type="bilstm") == ["bilstm.md", "star-transformer.md"]
-    assert with_arguments(folder, config_name=None, model_name_or_path="$FIRST") == [
-        "bilstm.md",
-        "star-transformer.md",
-    ]
-    # Another's has no card here.
-    (shape / "config.json").write_text('{"model_type": "roberta"}', encoding="utf-8")
-    assert with_arguments(folder, config_name=str(shape)) == ["star-transformer.md"]
-    assert with_arguments(folder, config_name="somebody/elses") == ["star-transformer.md"]
-
-
-def page_and_card(folder: Path) -> list[str]:
-    """The table's page, and the card of the vanilla Transformer, as they are made now."""
-    write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md")
-    return [page_of(folder), (folder / "cards" / "vanilla-transformer.md").read_text(encoding="utf-8")]
-
-
-def test_numbers_that_no_commit_is_known_of_are_marked(folder: Path) -> None:
-    assert not any("†" in text for text in page_and_card(folder))
-    change_runs(folder, "vanilla-0-seed2", environment={"commit": None})
-    page, card = page_and_card(folder)
-    assert "| vanilla | 50.0 ± 0.0 (2) † |" in page
-    assert "| 50.0 ± 0.0 (2) † |" in card
-    (difference,) = [line for line in page.splitlines() if line.startswith("| vanilla | +") or "| vanilla | -" in line]
-    assert difference.endswith("] † |")
-    assert [text.count("†") for text in (page, card)] == [3, 2]
-    assert all("\n† Has a run that no commit is known of" in text for text in (page, card))
-
-
-def test_what_ran_on_a_gpu_is_marked_and_only_the_others_are_timed(folder: Path) -> None:
-    on_gpu = {"environment": {"device": "NVIDIA X1"}, "training_seconds": 12.0}
-    assert not any("‡" in text for text in page_and_card(folder))
-    change_runs(folder, "vanilla-0-seed2", **on_gpu)
-    page, card = page_and_card(folder)
-    assert "| vanilla | 50.0 ± 0.0 (2) ‡ |" in page
-    assert "| vanilla | 2.00 M, 1.0 |" in page
-    assert "| 50.0 ± 0.0 (2) ‡ |" in card
-    assert "a CPU with torch 2.13.0 and OMP_NUM_THREADS=1, or on NVIDIA X1 with torch 2.13.0" in card
-    assert all("\n‡ Has a run on a GPU" in text for text in (page, card))
-    change_runs(folder, "vanilla-0-seed1", **on_gpu)
-    assert "| vanilla | 2.00 M, 0.2 ‡ |" in page_and_card(folder)[0]
-
-
-def test_a_card_names_the_chosen_configuration(folder: Path) -> None:
-    path = folder / "tables" / "films.yaml"
-    grid = [{"learning_rate": 1e-3}, {"learning_rate": 1e-4}]
-    content = {**CONTENT, "settings": {"none": {"title": "random", "grid": grid}}}
-    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-    file = RunFile(folder / "results" / "films.jsonl")
-    file.keep({name.replace("-0-", "-1-"): run for name, run in file.read_all("*-0-seed1").items()})
-    change_runs(folder, "*-0-seed1", validation=0.4)
-    card, *_ = write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md")
-    assert "films.yaml --only films/none/star --configuration 1 --seeds 1`" in card.read_text(encoding="utf-8")
-
-
-def test_a_page_of_a_custom_table_names_its_file_and_its_runs(folder: Path) -> None:
-    page_of(folder)
-    summary = (folder / "results.md").read_text(encoding="utf-8")
-    assert f"`python experiments/reproduce.py {folder}/tables/films.yaml` from `{folder}/results/" in summary
-    assert f"reproduce.py {folder}/tables/films.yaml --data DATA --only" in summary
-
-
 def test_the_summary_has_a_line_for_each_task_and_links_the_pages(folder: Path) -> None:
     page_of(folder)
     summary = (folder / "results.md").read_text(encoding="utf-8")
@@ -242,16 +143,6 @@ def test_the_summary_has_a_line_for_each_task_and_links_the_pages(folder: Path) 
     (folder / "tables" / "films.yaml").write_text(yaml.safe_dump(other, sort_keys=False), encoding="utf-8")
     page_of(folder)
     assert "| mean of two | Star 75.0 ± 0.0 (2) |" in (folder / "results.md").read_text(encoding="utf-8")
-
-
-def test_the_page_of_a_table_whose_runs_are_deleted_goes(folder: Path) -> None:
-    page_of(folder)
-    runs = folder / "results" / "films.jsonl"
-    runs.rename(folder / "results" / "other.jsonl")
-    for name in ("other", "films"):
-        (folder / "tables" / f"{name}.yaml").write_text(yaml.safe_dump(CONTENT, sort_keys=False), encoding="utf-8")
-    write_page(folder / "tables", folder / "results", folder / "results.md")
-    assert [path.name for path in (folder / "pages").iterdir()] == ["other.md"]
 
 
 def test_a_page_is_not_emptied_for_lack_of_runs(folder: Path) -> None:
@@ -270,94 +161,6 @@ def test_a_picture_for_every_setting_with_a_difference(folder: Path) -> None:
     forget(RunFile(folder / "results" / "films.jsonl"), "*/[vl]*-seed?")
     assert write_pictures(folder / "tables", folder / "results", folder / "pictures") == []
     assert "pictures/" not in page_of(folder)
-
-
-def test_a_picture_shows_the_differences_with_their_intervals(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    figures: list[Any] = []
-    monkeypatch.setattr("lab.results_pictures.save_figure", lambda figure, *_: figures.append(figure))
-    write_pictures(folder / "tables", folder / "results", folder / "pictures")
-    (table,) = Table.begun(folder / "tables", folder / "results")
-    expected = intervals(table, read_cells(table, "none", folder / "results"), table.against[0])
-    drawn = {}
-    for container in figures[0].axes[0].containers:
-        points, _, (bars,) = container
-        for value, height, ends in zip(*points.get_data(), bars.get_segments(), strict=True):
-            drawn[container.get_label(), height] = [value, *sorted(end for end, _ in ends)]
-    titles = {name: system.title for name, system in table.systems.items()}
-    assert sorted(label for label, _ in drawn) == sorted(titles[system] for _, system in expected)
-    wanted = [[100 * one.difference, 100 * one.low, 100 * one.high] for one in expected.values()]
-    for one, other in zip(sorted(drawn.values()), sorted(wanted), strict=True):
-        assert one == pytest.approx(other)
-    assert any(abs(value) > 1 for value, *_ in drawn.values())
-
-
-def test_masked_summation_has_its_page_beside_the_others(folder: Path) -> None:
-    file = RunFile(folder / "results" / "masked_summation.jsonl")
-    run = {"system": "star", "length": 20, "seed": 1, "validation": 0.1, "test": 0.25, "parameters": 1234}
-    run |= {"guesses": {"half": 0.8, "scaled": 0.7}, "training_seconds": 60.0, "config": {}}
-    run["command"] = "python experiments/masked_summation.py --systems star --flagged 3 --results kept"
-    task = {"flagged": 3, "width": 4, "train_samples": 9, "test_samples": 9, "num_train_epochs": 2.0, "processes": 1}
-    run["arguments"] = {
-        **task,
-        "per_device_train_batch_size": 3,
-        "gradient_accumulation_steps": 1,
-        "learning_rate": 1e-3,
-    }
-    run["environment"] = {"python": "3.11", "torch": "2.13", "transformers": "5.23", "device": "cpu", "threads": 1}
-    file.keep({"star-n20-seed1": run})
-    write_page(folder / "tables", folder / "results", folder / "docs" / "results.md")
-    assert "(masked_summation/results.md)" in (folder / "docs" / "results.md").read_text(encoding="utf-8")
-    page = (folder / "docs" / "masked_summation" / "results.md").read_text(encoding="utf-8")
-    assert "| star | 0.2500 (1) |" in page
-    assert (folder / "docs" / "masked_summation" / "figure_3a.png").is_file()
-    assert "| star | 1,234, 1.0 |" in page
-    assert "‡" not in page
-    at_40 = {**run, "length": 40, "environment": {**run["environment"], "device": "NVIDIA X1"}}
-    file.keep({"star-n40-seed1": at_40})
-    write_page(folder / "tables", folder / "results", folder / "docs" / "results.md")
-    both = (folder / "docs" / "masked_summation" / "results.md").read_text(encoding="utf-8")
-    assert "| star | 0.2500 (1) | 0.2500 (1) ‡ |" in both
-    assert "| star | 1,234, 1.0 | 1,234, 1.0 ‡ |" in both
-    file.path.unlink()
-    run["config"] = {"model_type": "star_transformer"}
-    file.keep({"star-n20-seed1": run})
-    star, vanilla = write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md")
-    again = "--systems star --lengths 20 --seeds 1 --stages train report --output_dir outputs/again"
-    command = f"`python experiments/masked_summation.py --flagged 3 {again}`"
-    assert command.strip("`") in page
-    assert f"| star | n = 20 | 0.2500 (1) | {command} |" in star.read_text(encoding="utf-8")
-    assert "Masked summation" not in vanilla.read_text(encoding="utf-8")
-
-
-def test_several_systems_can_be_what_the_others_are_compared_with(folder: Path) -> None:
-    path = folder / "tables" / "films.yaml"
-    path.write_text(yaml.safe_dump({**CONTENT, "against": ["star", "linear"]}, sort_keys=False), encoding="utf-8")
-    lines = page_of(folder).splitlines()
-    first, second = lines.index("| Star minus | Films |"), lines.index("| linear minus | Films |")
-    names = [line.split(" | ")[0].strip("| ") for line in lines]
-    assert names[first + 2 : second - 1] == ["vanilla", "linear"]
-    assert names[second + 2 : second + 4] == ["vanilla", ""], "Star and linear are compared once"
-
-
-def test_a_table_of_validation_scores_has_those_alone(folder: Path) -> None:
-    path = folder / "tables" / "films.yaml"
-    path.write_text(yaml.safe_dump({**CONTENT, "split": "validation"}, sort_keys=False), encoding="utf-8")
-    change_runs(folder, "*", repeated=[1])
-    text = page_of(folder)
-    assert "|  | Films |\n" in text
-    assert "| Star | 50.0 ± 0.0 (2) |" in text
-    assert "minus" not in text
-    assert write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md") == []
-    assert write_pictures(folder / "tables", folder / "results", folder / "pictures") == []
-
-
-def test_a_further_score_of_the_same_runs_has_no_costs_of_its_own(folder: Path) -> None:
-    change_runs(folder, "*", repeated=[1])
-    content = with_changes(CONTENT, {"tasks": {"films": {"repeated": "text"}}})
-    (folder / "tables" / "films.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-    text = page_of(folder)
-    assert "|  | Films | Films, rows not in train |" in text
-    assert "| parameters, training minutes | Films |\n" in text
 
 
 def test_a_translation_has_a_column_for_chrf_from_the_same_counts(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from filelock import FileLock
-from lab.kept_runs import check_arguments, compare_rerun
+from lab.kept_runs import compare_rerun
 from lab.results_page import Cell
 from lab.table_runs import PrerequisiteError, Runner
 from lab.tables import Configuration, Table
@@ -18,9 +18,6 @@ from script_samples import write_bert
 from table_samples import forget, keep, page_of, runner_of, write_table
 
 from modeling_star.errors import UserError
-
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -67,12 +64,6 @@ def test_the_same_run_of_another_table_is_copied(runner: Runner, star: Configura
     keep_elsewhere(runner, replace(star, arguments={**star.arguments, "learning_rate": 1.0}))
     with pytest.raises(UserError, match="stopped with 1"):
         runner.run(star, 1)
-
-
-def test_a_failed_run_names_its_log_and_keeps_nothing(runner: Runner, star: Configuration) -> None:
-    with pytest.raises(UserError, match=r"films/bert/star, seed 1 stopped with 1.*log\.txt"):
-        runner.run(star, 1)
-    assert runner.finished.read(star, 1) is None
 
 
 @pytest.mark.parametrize(("arguments", "use_crf"), [({}, False), ({"config_overrides": {"use_crf": True}}, True)])
@@ -169,16 +160,6 @@ def test_a_run_that_finished_unnoticed_is_scored_and_not_repeated(runner: Runner
     assert not (folder / "model" / "model.safetensors").exists()
 
 
-def test_a_run_whose_predictions_have_another_score_is_not_kept(runner: Runner, star: Configuration) -> None:
-    finish_unnoticed(runner, star, "aa")
-    with pytest.raises(UserError, match=r"0\.5.*1\.0"):
-        runner.run(star, 1)
-    runner.table.tasks["films"].metric = "pearson"
-    with pytest.raises(UserError, match="eval_pearson, test_pearson"):
-        runner.run(star, 1)
-    assert not runner.finished.file.path.exists()
-
-
 def test_a_run_of_another_metric_or_of_other_arguments_is_not_used(runner: Runner, star: Configuration) -> None:
     finish_unnoticed(runner, star, "ab")
     kept = runner.run(star, 1)
@@ -193,35 +174,6 @@ def test_a_run_of_another_metric_or_of_other_arguments_is_not_used(runner: Runne
     runner.finished.keep(star, 1, other)
     with pytest.raises(UserError, match=r"num_train_epochs 77, now 1"):
         list(runner.missing([star], [1]))
-
-
-def test_arguments_of_former_and_present_names_are_the_same(tmp_path: Path) -> None:
-    check_arguments(
-        tmp_path,
-        {"embeddings_from": "a", "text_unit": "line"},
-        {"text_unit": "line"} | {"embeddings_name_or_path": "a"},
-    )
-    with pytest.raises(UserError, match="embeddings_from a, now b"):
-        check_arguments(tmp_path, {"embeddings_from": "a"}, {"embeddings_name_or_path": "b"})
-
-
-def test_a_table_of_validation_scores_needs_no_test_file(tmp_path: Path, table: Table) -> None:
-    changes = {"split": "validation", "arguments": {"test_file": None}, "tasks": {"films": {"repeated": "text"}}}
-    runner = runner_of(write_table(tmp_path, **changes), tmp_path)
-    (star,) = runner.table.configurations("films", "bert", "star")
-    (finish_unnoticed(runner, star, "") / "predictions_test.jsonl").unlink()
-    kept = runner.run(star, 1)
-    assert kept["validation"] == 0.7
-    assert {"test", "counts", "repeated"}.isdisjoint(kept)
-    assert "| Star | 70.0 (1) † |" in page_of(tmp_path)
-
-
-def test_several_labels_of_a_text_are_right_or_wrong_as_one(runner: Runner, star: Configuration) -> None:
-    model = finish_unnoticed(runner, star, "")
-    rows = [{"predicted": ["b", "a"], "label": ["a", "b"]}, {"predicted": [], "label": ["a"]}]
-    lines = "".join(json.dumps({"index": number, **row}) + "\n" for number, row in enumerate(rows))
-    (model / "predictions_test.jsonl").write_text(lines, encoding="utf-8")
-    assert runner.run(star, 1)["counts"] == "10; 1x2"
 
 
 def test_a_run_that_resumes_with_another_commit_has_none(runner: Runner, star: Configuration, tmp_path: Path) -> None:
@@ -276,14 +228,6 @@ def test_a_copied_run_knows_which_test_rows_are_in_train(runner: Runner, star: C
     assert runner.run(configuration, 1)["repeated"] == runner.finished.read(configuration, 1)["repeated"] == [0]
 
 
-def test_a_placeholder_is_a_whole_name(tmp_path: Path, table: Table) -> None:
-    entry = {"title": "a", "script": "run_mlm.py", "recipe": "mlm_english"}
-    table = write_table(tmp_path, before={"OURS": entry, "OURS_WIDE": entry})
-    runner = Runner(table, tmp_path, Path("work"), {"DATA": "d", "BERT": "b"}, ["false"])
-    models = [f"work/two/before/{name}/model" for name in ("OURS_WIDE", "OURS")]
-    assert runner._filled(["$OURS_WIDE", "$OURS", "$BERT_ZH", "x/$BERT/$DATA"]) == [*models, "$BERT_ZH", "x/b/d"]
-
-
 def test_runs_from_two_models_of_one_name_are_kept_apart(tmp_path: Path, table: Table) -> None:
     berts = [write_bert(tmp_path / name, ["a good meal", f"a meal {name}"]) for name in ("one", "other")]
     table = write_table(tmp_path, systems={"star": {"arguments": {"embeddings_from": "$BERT"}}})
@@ -316,23 +260,6 @@ def test_runs_from_two_models_of_one_name_are_kept_apart(tmp_path: Path, table: 
         replace(first, names={"BERT": str(tmp_path / "none")}).check_same_models([star])
 
 
-def test_reproduce_uses_avx2_and_refuses_unknown_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import reproduce
-
-    done: list[str] = []
-    monkeypatch.setattr("lab.launching.round_as_avx2", lambda: done.append("rounds"))
-    monkeypatch.setattr(reproduce, "run_cells", lambda *arguments: bool(done.append("runs")))
-    command = ["reproduce.py", "table5", f"--data={tmp_path}", f"--results={tmp_path}/kept", f"--work={tmp_path}/work"]
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(sys, "argv", [*command, "--seeds", "1", "9"])
-    with pytest.raises(SystemExit, match=r"--seeds names 9"):
-        reproduce.main()
-    monkeypatch.setattr(sys, "argv", command)
-    with pytest.raises(SystemExit):
-        reproduce.main()
-    assert done == ["rounds", "runs"]
-
-
 @pytest.mark.parametrize(
     ("test", "seeds", "verdict", "close"),
     [
@@ -355,9 +282,3 @@ def test_a_repeated_run_is_equal_within_or_outside(test: float, seeds: int, verd
     assert is_close == close
     assert ("processor AMD, now Intel" in sentence) == (test != 0.8525)
     assert ("± 6.21" in sentence) == (seeds == 3 and test != 0.8525)
-
-
-def test_equal_scores_of_other_predictions_are_not_equal() -> None:
-    kept = [{"validation": 0.9, "test": 0.5, "counts": counts} for counts in ("1 0", "0 1")]
-    sentence, _ = compare_rerun(kept[0], kept[::-1], 0, "test")
-    assert "to the last digit" not in sentence

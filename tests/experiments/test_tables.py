@@ -88,9 +88,6 @@ def test_merging(below: dict[str, Any], above: dict[str, Any], expected: dict[st
 # ------ what is refused
 
 
-FILMS = CONTENT["tasks"]["films"]
-
-
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
@@ -115,18 +112,6 @@ FILMS = CONTENT["tasks"]["films"]
 def test_a_table_with_a_mistake_is_refused(changes: dict[str, Any], name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=name):
         write_table(tmp_path, **changes)
-
-
-@pytest.mark.parametrize("text", ["", "- title", "title: [a\nabout: b"], ids=["empty", "list", "not yaml"])
-def test_a_file_without_keys_is_no_table(text: str, tmp_path: Path) -> None:
-    (tmp_path / "two.yaml").write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match=r"two\.yaml"):
-        Table.read(tmp_path / "two.yaml")
-
-
-def test_an_unknown_table_names_those_that_exist() -> None:
-    with pytest.raises(UserError, match=r"engish.*english"):
-        Table.read(ROOT / "experiments" / "tables" / "engish.yaml")
 
 
 def test_a_test_score_needs_a_test_file(tmp_path: Path, table: Table) -> None:
@@ -160,18 +145,6 @@ def test_the_first_seed_chooses_and_only_the_chosen_one_continues(table: Table, 
     scored = Cell(runner.finished, cell)
     assert (scored.chosen, scored.scores, str(scored)) == (cell[1], [0.25, 0.5], "37.5 ± 17.7 (2)")
     assert "Star 1 (learning_rate 0.0001). All 3 runs" in page_of(tmp_path)
-
-
-def test_a_system_with_its_own_seeds_runs_with_those_alone(table: Table, tmp_path: Path) -> None:
-    table.systems["linear"].seeds = [1]
-    runner, cell = runner_of(table, tmp_path), table.configurations("films", "bert", "linear")
-    assert list(runner.missing(cell, [1, 2, 3])) == list(runner.missing(cell, None)) == [(cell[0], 1)]
-    star = table.configurations("films", "bert", "star")
-    assert [seed for _, seed in runner.missing(star, None)] == [1, 2, 3]
-    for seed in (1, 2):
-        keep(runner, cell[0], seed, validation=0.7, correct="1100")
-    assert list(runner.missing(cell, [1, 2, 3])) == []
-    assert str(Cell(runner.finished, cell)) == "50.0 (1)"
 
 
 def test_a_table_tuned_on_some_tasks_chooses_one_configuration_for_all(table: Table, tmp_path: Path) -> None:
@@ -238,53 +211,6 @@ def test_averages_and_the_papers_numbers_have_their_place(table: Table, tmp_path
     keep(runner, table.configurations("books", "bert", "linear")[0], 1, validation=0.5, correct="1000")
     # (62.5 + 25) / 2 less 25 on all examples, of seeds 1 and 2.
     assert line_of(page_of(tmp_path), "| linear | +")[3].startswith("+18.8 [")
-
-
-def test_an_average_takes_each_task_by_its_own_metric(table: Table, tmp_path: Path) -> None:
-    table = table_on_bert(
-        tmp_path, averages={"mean": None}, tasks={"books": {"metric": "answer_f1", "script": "run_qa.py"}}
-    )
-    runner = runner_of(table, tmp_path)
-    for task, system, counts in (
-        ("films", "star", "1 1 0 0; 1 1 1 1"),
-        ("films", "linear", "1 0 0 0; 1 1 1 1"),
-        ("books", "star", "1 1 1 0; 0 0 0 0; 1 1 1 1"),
-        ("books", "linear", "1 1 0 0; 0 0 0 0; 1 1 1 1"),
-    ):
-        (configuration,) = table.configurations(task, "bert", system)
-        keep(runner, configuration, 1, validation=0.5, correct="1100", counts=counts)
-    assert line_of(page_of(tmp_path), "| linear | +")[-1].startswith("+25.0 ["), "the mean of 50 - 25 and 75 - 50"
-
-
-def test_a_difference_shows_that_one_side_ran_on_a_gpu(table: Table, tmp_path: Path) -> None:
-    runner = runner_of(table, tmp_path)
-    for system, device in (("star", "NVIDIA H100"), ("linear", "cpu")):
-        (configuration,) = table.configurations("films", "bert", system)
-        environment = {"commit": "0123456789ab", "device": device}
-        keep(runner, configuration, 1, validation=0.5, correct="1100", environment=environment)
-    assert line_of(page_of(tmp_path), "| linear | +")[1].endswith("] ‡")
-
-
-def test_a_table_with_many_tasks_has_a_line_for_each(table: Table, tmp_path: Path) -> None:
-    table = table_on_bert(tmp_path, tasks={f"set{n}": {**FILMS, "title": f"Set {n}"} for n in range(9)})
-    for task, system in [*((task, "star") for task in table.tasks), ("set4", "linear")]:
-        (configuration,) = table.configurations(task, "bert", system)
-        keep(runner_of(table, tmp_path), configuration, 1, validation=0.5, correct="10")
-    page = page_of(tmp_path)
-    assert "|  | Star | linear |" in page
-    assert "| Set 3 | 50.0 (1) | -- |" in page
-
-
-def test_averages_over_fewer_tasks_stay_beside_those_over_more(table: Table, tmp_path: Path) -> None:
-    averages = {"of all": None, "of films": ["films"], "of both": ["films", "books"]}
-    table = table_on_bert(tmp_path, averages=averages)
-    for task, system, correct in (("films", "star", "11"), ("books", "star", "10"), ("films", "linear", "00")):
-        (configuration,) = table.configurations(task, "bert", system)
-        keep(runner_of(table, tmp_path), configuration, 1, validation=0.5, correct=correct)
-    page = page_of(tmp_path)
-    assert "|  | Films | Books | of all | of films |" in page, "no second mean over the same tasks"
-    assert line_of(page, "| linear | 0.0")[2:] == ["--", "--", "0.0 (1)"]
-    assert "| Star minus | Films | of films |" in page
 
 
 def test_rows_that_occur_in_train_are_excluded_from_a_column(table: Table, tmp_path: Path) -> None:

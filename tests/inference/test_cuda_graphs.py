@@ -166,7 +166,7 @@ def test_outputs_belong_to_the_caller() -> None:
 
 
 @needs_gpu
-def test_what_cannot_be_recorded_is_computed_as_usual(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_recorded_is_computed_as_usual() -> None:
     ids = torch.tensor([[5, 6, 7], [1, 2, 3]], device="cuda")
     mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
     for stem in ("BiLstm", "Disan"):

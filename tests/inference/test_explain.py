@@ -15,7 +15,7 @@ from modeling_star.commands import explain as command
 from modeling_star.commands.demo import respond
 from modeling_star.errors import UserError
 from modeling_star.evaluation.reports import plot_explanation
-from modeling_star.inference.explain import COMPLETENESS, Explanation, as_html, explain
+from modeling_star.inference.explain import COMPLETENESS, as_html, explain
 from modeling_star.inference.prediction import Predictor
 from modeling_star.training.build import STAR_PLUS
 
@@ -159,10 +159,6 @@ def test_nothing_is_overwritten_and_the_error_names_a_free_file(
         taken: "kept",
         "explain-2.html": "kept",
     }
-
-
-def test_a_text_without_entities_has_a_page() -> None:
-    assert "No entity" in as_html(Explanation("a", ["a"], [(0, 1)], [], (), [], []), "title")
 
 
 def test_the_picture_shows_the_part_of_a_long_text_with_the_largest_attributions(tmp_path: Path) -> None:

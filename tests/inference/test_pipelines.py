@@ -1,6 +1,5 @@
 """Saved models in the stock pipelines, and question answering, which transformers 5 has no pipeline for."""
 
-import logging
 import math
 import re
 from pathlib import Path
@@ -13,7 +12,7 @@ from common import TINY, examples, tiny_model
 from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
-from samples import STEMS, class_of, named_labels, word_tokenizer
+from samples import STEMS, named_labels, word_tokenizer
 from torch_modes import LargestTensor
 from transformers import (
     AutoTokenizer,
@@ -280,17 +279,6 @@ def saved_model(stem: str, ending: str, folder: Path, **options: Any) -> tuple[s
     return save(model, tokenizer, folder), model, tokenizer
 
 
-@pytest.mark.parametrize("stem", STEMS)
-@pytest.mark.parametrize("batch_size", [1, 3])
-def test_text_classification_gives_the_models_probabilities(stem: str, batch_size: int, tmp_path: Path) -> None:
-    folder, model, tokenizer = saved_model(stem, "ForSequenceClassification", tmp_path)
-    pipe = pipeline("text-classification", model=folder, top_k=None)
-    for text, scores in zip(REVIEWS, pipe(REVIEWS, batch_size=batch_size), strict=True):
-        expected = model(**tokenizer(text, return_tensors="pt")).logits[0].softmax(-1).tolist()
-        given = {entry["label"]: entry["score"] for entry in scores}
-        assert given == pytest.approx({f"LABEL_{i}": p for i, p in enumerate(expected)}, abs=1e-6)
-
-
 @pytest.mark.parametrize("pair_mode", ["cross", "siamese"])
 @pytest.mark.parametrize("stem", STEMS)
 def test_text_classification_takes_pairs(stem: str, pair_mode: str, tmp_path: Path) -> None:
@@ -306,19 +294,6 @@ def test_text_classification_takes_pairs(stem: str, pair_mode: str, tmp_path: Pa
     assert there[0] != there[1]
 
 
-@pytest.mark.parametrize(
-    ("problem_type", "squash"),
-    [("multi_label_classification", torch.sigmoid), ("regression", torch.nn.Identity())],
-)
-def test_text_classification_knows_the_kind_of_problem(problem_type: str, squash: Any, tmp_path: Path) -> None:
-    options = {"problem_type": problem_type}
-    folder, model, tokenizer = saved_model("StarTransformer", "ForSequenceClassification", tmp_path, **options)
-    [scores] = pipeline("text-classification", model=folder, top_k=None)(REVIEWS[:1])
-    expected = squash(model(**tokenizer(REVIEWS[0], return_tensors="pt")).logits[0]).tolist()
-    given = {entry["label"]: entry["score"] for entry in scores}
-    assert given == pytest.approx({f"LABEL_{i}": p for i, p in enumerate(expected)}, abs=1e-6)
-
-
 @pytest.mark.parametrize("stem", STEMS)
 def test_fill_mask_gives_the_models_best_words(stem: str, tmp_path: Path) -> None:
     folder, model, tokenizer = saved_model(stem, "ForMaskedLM", tmp_path)
@@ -331,33 +306,6 @@ def test_fill_mask_gives_the_models_best_words(stem: str, tmp_path: Path) -> Non
         assert [entry["token"] for entry in filled] == best.indices.tolist()
         assert [entry["score"] for entry in filled] == pytest.approx(best.values.tolist(), abs=1e-6)
         assert [entry["token_str"] for entry in filled] == tokenizer.convert_ids_to_tokens(best.indices)
-
-
-@pytest.mark.parametrize("stem", STEMS)
-def test_feature_extraction_gives_the_last_hidden_state(stem: str, tmp_path: Path) -> None:
-    folder, model, tokenizer = saved_model(stem, "Model", tmp_path)
-    features = pipeline("feature-extraction", model=folder)(REVIEWS, batch_size=3, return_tensors=True)
-    for text, states in zip(REVIEWS, features, strict=True):
-        expected = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0]
-        real = torch.as_tensor(states).reshape(-1, TINY["hidden_size"])
-        # A batch is padded to its longest text, and padding is zeros.
-        assert torch.allclose(real[: len(expected)], expected, atol=1e-6)
-        assert not real[len(expected) :].any()
-
-
-@pytest.mark.parametrize("pair_mode", ["cross", "siamese"])
-def test_zero_shot_classification_reads_text_and_hypothesis_as_a_pair(pair_mode: str, tmp_path: Path) -> None:
-    labels = {"id2label": {0: "contradiction", 1: "neutral", 2: "entailment"}}
-    labels["label2id"] = {label: i for i, label in labels["id2label"].items()}
-    options = {"pair_mode": pair_mode, "type_vocab_size": 2, **labels}
-    folder, model, tokenizer = saved_model("StarTransformer", "ForSequenceClassification", tmp_path, **options)
-    topics = ["good", "bad", "about it"]
-    result = pipeline("zero-shot-classification", model=folder)(REVIEWS[0], topics, hypothesis_template="it is {}")
-    pairs = tokenizer([REVIEWS[0]] * 3, [f"it is {topic}" for topic in topics], padding=True, return_tensors="pt")
-    expected = model(**pairs).logits[:, 2].softmax(-1)
-    assert dict(zip(result["labels"], result["scores"], strict=True)) == pytest.approx(
-        dict(zip(topics, expected.tolist(), strict=True)), abs=1e-6
-    )
 
 
 # ------ question answering
@@ -402,56 +350,6 @@ def test_scores_that_are_not_finite_are_an_error() -> None:
         model.end_scores.fill_(broken)
         with pytest.raises(ValueError, match="not finite"):
             answer_question("where", CONTEXT, model, ANSWERS)
-
-
-def test_windows_are_no_longer_than_the_model_takes(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logging.getLogger("modeling_star"), "propagate", True)
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    config = BertConfig(vocab_size=len(ANSWERS), max_position_embeddings=12, **sizes)
-    model = BertForQuestionAnswering(config).eval()  # an index error beyond its positions
-    expected = answer_question("where", CONTEXT, model, ANSWERS, stride=2)
-    assert "exceeds" not in caplog.text
-    assert answer_question("where", CONTEXT, model, ANSWERS, stride=2, max_length=64) == expected
-    assert "max_length=64 exceeds the 12 tokens that the model takes" in caplog.text
-
-
-def test_an_answer_ends_after_it_begins() -> None:
-    # The best end is before the best start: no such span exists.
-    answers = answer_question("where", CONTEXT, look_up(ANSWERS, "Tokyo", "old"), ANSWERS, top_k=50)
-    assert answers
-    assert all(0 <= answer.start < answer.end <= len(CONTEXT) for answer in answers)
-    assert all(CONTEXT[answer.start : answer.end] == answer.text for answer in answers)
-
-
-def test_an_answer_is_no_longer_than_allowed() -> None:
-    model = look_up(ANSWERS, "old", "Kyoto")
-    for longest in (1, 3, 5):
-        answers = answer_question("where", CONTEXT, model, ANSWERS, top_k=20, max_answer_tokens=longest)
-        assert max(len(answer.text.split()) for answer in answers) == longest
-    assert (
-        answer_question("where", CONTEXT, model, ANSWERS, max_answer_tokens=6)[0].text
-        == "old capital of Japan , Kyoto"
-    )
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_windows_find_what_one_look_finds(side: str) -> None:
-    sides = {"padding_side": side, "truncation_side": side}
-    tokenizer = word_tokenizer("where is the old capital of Japan , Kyoto city lies west Tokyo", **sides)
-    model = look_up(tokenizer, "Kyoto", "city", position_embedding_type="none")
-    context = " ".join([CONTEXT.replace("Kyoto", "Tokyo")] * 4 + [CONTEXT] + [CONTEXT.replace("city", "Tokyo")] * 3)
-    [whole] = answer_question("where is Kyoto", context, model, tokenizer)
-    assert whole.text == "Kyoto city"
-    [short] = answer_question("where is Kyoto", context, model, tokenizer, max_answer_tokens=3)
-    for max_length, stride in [(12, 3), (20, 8), (64, 128), (1000, 128)]:
-        [answer] = answer_question(
-            "where is Kyoto", context, model, tokenizer, max_length=max_length, stride=stride, max_answer_tokens=3
-        )
-        assert (answer.text, answer.start, answer.end) == (whole.text, whole.start, whole.end)
-        # All spans of three words are there once, whatever the windows.
-        assert answer.score == pytest.approx(short.score, rel=1e-5)
 
 
 @examples(60)
@@ -524,15 +422,6 @@ def test_an_empty_context_has_no_answer(context: str) -> None:
     assert answer_question("where", context, look_up(ANSWERS, "Kyoto", "city"), ANSWERS) == []
 
 
-@pytest.mark.parametrize("position", ["learned", "none"])
-def test_a_context_without_tokens_has_no_answer(position: str, minilm_path: str) -> None:
-    # BERT's tokenizer drops control characters and invisible ones.
-    tokenizer = AutoTokenizer.from_pretrained(minilm_path)
-    model = look_up(tokenizer, "[UNK]", "[UNK]", position_embedding_type=position)
-    for threshold in (None, 0.0):
-        assert answer_question("where", "\u200b\x01", model, tokenizer, null_threshold=threshold) == []
-
-
 def test_a_question_that_fills_the_window_is_an_error() -> None:
     model = look_up(ANSWERS, "Kyoto", "city")
     with pytest.raises(ValueError, match="max_length"):
@@ -559,14 +448,6 @@ def test_a_model_in_training_answers_without_dropout_and_without_gradients() -> 
     model.register_forward_hook(lambda module, args, output: graphs.append(output.start_logits.requires_grad))
     assert answer_question("where", CONTEXT, model.train(), ANSWERS, top_k=3) == expected
     assert graphs == [False]
-
-
-def test_a_model_that_returns_tuples_answers() -> None:
-    fields = {**TINY, "vocab_size": len(ANSWERS), "max_position_embeddings": 32, "return_dict": False}
-    model = tiny_model("StarTransformer", "ForQuestionAnswering", **fields)
-    assert isinstance(model(torch.tensor([[5, 6]])), tuple)
-    [answer] = answer_question("where", CONTEXT, model, ANSWERS)
-    assert answer.text == CONTEXT[answer.start : answer.end]
 
 
 def test_arguments_override_the_options_in_the_configuration() -> None:
@@ -600,35 +481,6 @@ def test_other_models_for_question_answering_answer_too() -> None:
     answers = answer_question("where", CONTEXT, BertForQuestionAnswering(config).eval(), ANSWERS, top_k=3)
     assert len(answers) == 3
     assert all(CONTEXT[answer.start : answer.end] == answer.text != "" for answer in answers)
-
-
-@pytest.mark.parametrize("stem", STEMS)
-def test_a_model_learns_to_answer(stem: str, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    names, cities = ["Ada", "Bob", "Cleo", "Dan"], ["Kyoto", "Lima", "Oslo", "Rome"]
-    tokenizer = word_tokenizer(" ".join([*names, *cities, "where is in and ."]))
-    model_class = class_of(stem, "ForQuestionAnswering")
-    fields = {**TINY, "vocab_size": len(tokenizer), "hidden_size": 32, "max_position_embeddings": 32}
-    model = model_class(model_class.config_class(type_vocab_size=2, **fields))
-    generator = torch.Generator().manual_seed(0)
-    rows = []
-    for _ in range(64):
-        who = [names[i] for i in torch.randperm(4, generator=generator)[:2]]
-        place = [cities[i] for i in torch.randperm(4, generator=generator)[:2]]
-        rows.append((f"where is {who[1]}", f"{who[0]} is in {place[0]} and {who[1]} is in {place[1]} .", place[1]))
-    batch = tokenizer([row[0] for row in rows], [row[1] for row in rows], return_tensors="pt")
-    # The second city: its column is the same in every row.
-    positions = torch.full((len(rows),), batch.input_ids[0].tolist().index(tokenizer.convert_tokens_to_ids(".")) - 1)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    for _ in range(30):
-        optimizer.zero_grad()
-        model(**batch, start_positions=positions, end_positions=positions).loss.backward()
-        optimizer.step()
-    folder = save(model, tokenizer, tmp_path)
-    loaded, tokenizer = model_class.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    for question, context, city in rows[:5]:
-        [answer] = answer_question(question, context, loaded, tokenizer)
-        assert answer.text == city == context[answer.start : answer.end]
 
 
 def test_a_context_of_16000_tokens_is_read_at_once_and_in_linear_space() -> None:

@@ -180,18 +180,6 @@ def test_a_pickled_predictor_holds_no_model(tagger: Path) -> None:
     assert not any(isinstance(value, torch.nn.Module) for value in predictor.__getstate__().values())
 
 
-def test_the_weights_are_hashed_only_where_predictions_are_kept(tagger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(_: SavedModel) -> str:
-        raise KilledError
-
-    monkeypatch.setattr(SavedModel, "fingerprint", failing)
-    predictor = Predictor(tagger)
-    predictor({"text": TEXTS})
-    for keep in (pickle.dumps, lambda each: each.options):
-        with pytest.raises(KilledError):
-            keep(predictor)
-
-
 def test_a_pickled_predictor_is_that_of_its_weights(tagger: Path) -> None:
     predictor = pickle.loads(pickle.dumps(Predictor(tagger)))
     assert vars(predictor)["fingerprint"] == SavedModel.load(str(tagger)).fingerprint()
@@ -390,18 +378,6 @@ def test_a_full_disk_is_reported_and_the_same_command_continues(
     rows = read_table(output) if ending == ".parquet" else output.read_text(encoding="utf-8").splitlines()
     assert len(rows) == 20
     assert len(calls) == 11  # options, seven parts and the output, two of them twice
-
-
-def test_every_process_reports_a_full_disk(tagger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(*paths: Path) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", failing)
-    monkeypatch.setattr(sys, "argv", ["predict", str(tagger), "A text.", "--output_file", str(tmp_path / "out.jsonl")])
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(SystemExit, match=re.escape(f"disk of {tmp_path} is full")):
-        predict.main()
 
 
 def test_a_window_ends_at_its_number_of_characters(tagger: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from common import examples, tiny_model
+from common import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import word_tokenizer
@@ -111,38 +111,6 @@ def test_tokens_of_one_character_take_no_place_of_other_answers() -> None:
     assert math.fsum(answer.score for answer in answers) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("pair_mode", ["cross", "siamese"])
-def test_a_reader_of_separate_questions_and_contexts_warns(pair_mode: str, warnings_of: Any) -> None:
-    messages = warnings_of(tiny_model, stem="StarTransformer", ending="ForQuestionAnswering", pair_mode=pair_mode)
-    assert any("no answer depends on its question" in message for message in messages) == (pair_mode == "siamese")
-
-
-def test_a_span_is_not_put_together_from_two_windows() -> None:
-    # Each window likes one end of "bc", and neither holds both tokens.
-    windows = [window_of([(0, 1), (1, 2)], 1, 0, 0), window_of([(2, 3), (3, 4)], 1, 2, 0)]
-    logits = [torch.zeros(3, 2), torch.zeros(3, 2)]
-    logits[0][2, 0] = logits[1][1, 1] = 10.0
-    answers, _ = find_answers("abcd", windows, logits, top_k=20, max_answer_tokens=4)
-    assert {answer.text for answer in answers} == {"a", "ab", "b", "c", "cd", "d"}
-
-
-def test_no_answer_has_the_score_of_the_window_that_believes_it_least() -> None:
-    windows = [window_of([(0, 1)], 1, 0, 0), window_of([(1, 2)], 1, 1, 0)]
-    logits = [torch.tensor([[5.0, 5.0], [0.0, 0.0]]), torch.tensor([[1.0, 1.0], [2.0, 2.0]])]
-    _, difference = find_answers("ab", windows, logits, top_k=1, max_answer_tokens=1)
-    assert difference == -2.0
-    for threshold, text in ((-3.0, ""), (-2.0, "b"), (0.0, "b")):
-        (first, *_), _ = find_answers("ab", windows, logits, top_k=2, max_answer_tokens=1, null_threshold=threshold)
-        assert first.text == text
-
-
-def test_a_longest_answer_beyond_the_context_is_the_context() -> None:
-    windows, logits = [window_of([(0, 1), (1, 2)], 1, 0, 0)], [torch.tensor([[0.0, 0], [2, 1], [1, 3]])]
-    asked = {"top_k": 5}
-    expected = find_answers("ab", windows, logits, max_answer_tokens=2, **asked)
-    assert find_answers("ab", windows, logits, max_answer_tokens=10**9, **asked) == expected
-
-
 def test_a_context_without_tokens_has_no_answer() -> None:
     nothing = window_of([], 1, 0, 0)
     answers, difference = find_answers("\u200b", [nothing], [torch.ones(1, 2)], top_k=3, max_answer_tokens=30)
@@ -151,13 +119,6 @@ def test_a_context_without_tokens_has_no_answer() -> None:
         logits = [torch.ones(2, 2), torch.ones(2, 2)]
         (answer,), difference = find_answers("a", windows, logits, top_k=3, max_answer_tokens=30)
         assert (answer.text, difference) == ("a", 0.0)
-
-
-def test_scores_that_are_not_numbers_give_no_answer() -> None:
-    answers, _ = find_answers(
-        "a", [window_of([(0, 1)], 1, 0, 0)], [torch.full((2, 2), math.nan)], top_k=3, max_answer_tokens=2
-    )
-    assert answers == []
 
 
 # Windows
@@ -232,12 +193,6 @@ def test_offsets_leave_out_the_blank_that_a_token_begins_with() -> None:
     raw = tokenizer("in the city", return_offsets_mapping=True)["offset_mapping"]
     assert [3, 6] in window.offsets.tolist()
     assert (2, 6) in raw
-
-
-def test_token_types_mark_question_and_context() -> None:
-    ((window,),) = encode_windows(["where is"], ["in Rome"], word_tokenizer("where is in Rome"), None, 0)
-    assert window.inputs["token_type_ids"] == [0, 0, 0, 0, 1, 1, 1]
-    assert (window.begin, window.no_answer) == (4, 0)
 
 
 def test_no_answer_is_at_cls_or_at_the_first_token() -> None:

@@ -170,32 +170,6 @@ def test_projections_and_candidate_attention_equal_the_multi_head_attention_of_t
     assert difference(weights[0], expected_weights) <= 1e-12
 
 
-def test_the_words_of_a_token_are_ordered_by_length_and_place() -> None:
-    layout = TokenLayout.from_mask(torch.ones(1, 4).bool(), keep_padding=False)
-    words = torch.zeros(4, 3).bool()
-    words[0, 1] = words[1, 2] = words[2, 1] = True  # 0-1, 1-3, 2-3
-    band = BandCandidates.words(words, layout, include_self=True)
-    # self; first and second of two; first, second and third of three
-    assert band.exists.long().tolist() == [
-        [1, 1, 0, 0, 0, 0],
-        [1, 0, 1, 1, 0, 0],
-        [1, 1, 0, 0, 1, 0],
-        [1, 0, 1, 0, 0, 1],
-    ]
-    # From two places before the token to two after it.
-    assert band.spans.long().T.tolist() == [
-        [0, 0, 1, 0, 0],
-        [0, 0, 1, 1, 0],
-        [0, 1, 1, 0, 0],
-        [0, 0, 1, 1, 1],
-        [0, 1, 1, 1, 0],
-        [1, 1, 1, 0, 0],
-    ]
-    without = BandCandidates.words(words, layout, include_self=False)
-    assert torch.equal(without.exists, band.exists[:, 1:])
-    assert torch.equal(without.spans, band.spans[:, 1:])
-
-
 def test_no_vector_of_a_word_is_materialised() -> None:
     n, h, c, longest = 64, 2, 32, 4
     layout, band = words_of(torch.ones(1, n), longest, keep_padding=False, include_self=True)

@@ -236,15 +236,6 @@ def test_a_second_vocabulary_replaces_the_first() -> None:
         assert torch.equal(model(ids).logits, fresh(ids).logits)
 
 
-def test_a_missing_vocabulary_is_warned_about_once_per_mode(warnings_of: Any) -> None:
-    model, ids = model_with_characters(tokenizer=None), torch.tensor([[5, 6]])
-    for mode in (model, model.eval()):
-        [message] = warnings_of(mode, input_ids=ids)
-        assert "set_vocabulary" in message
-    model.set_vocabulary(word_tokenizer(SPELLED))
-    assert warnings_of(model, input_ids=ids) == []
-
-
 # ------ caching
 
 
@@ -335,15 +326,6 @@ def test_cached_features_follow_every_change(change: Any) -> None:
         assert model.double()(ids).last_hidden_state.dtype == torch.float64
 
 
-def test_repeated_calls_of_eval_keep_the_cache() -> None:
-    model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
-    rows = rows_convolved(features_of(model))
-    with torch.no_grad():
-        for _ in range(3):
-            model.eval()(ids)  # as answer_question and translate do before each text
-    assert rows == [TINY["vocab_size"]]
-
-
 def test_disabling_an_adapter_takes_effect() -> None:
     model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
     module = features_of(model)
@@ -356,31 +338,6 @@ def test_disabling_an_adapter_takes_effect() -> None:
     assert difference(adapted, plain) > 1e-3
 
 
-def test_a_cache_cleared_by_another_thread_is_harmless() -> None:
-    model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
-    module = features_of(model)
-    with torch.no_grad():
-        expected = model(ids).last_hidden_state
-        module.train().eval()
-        # Another thread may clear the cache at any time: here, immediately after each write.
-        forgetful = {"_cached": property(lambda self: None, lambda self, value: None)}
-        module.__class__ = type("Forgetful", (type(module),), forgetful)
-        assert torch.equal(model(ids).last_hidden_state, expected)
-
-
-@pytest.mark.parametrize("fused", [False, True], ids=["plain", "fused"])
-def test_cached_features_follow_an_optimizer_step(fused: bool) -> None:
-    model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=fused)
-    for _ in range(2):
-        with torch.no_grad():
-            model(ids)  # fills the cache
-        model(ids).last_hidden_state.square().sum().backward()
-        optimizer.step()
-        with torch.no_grad():
-            assert difference(model(ids).last_hidden_state, copy.deepcopy(model)(ids).last_hidden_state) < 1e-6
-
-
 def test_cached_features_follow_weights_loaded_in_inference_mode() -> None:
     ids = torch.tensor([[5, 6, 9, 10]])
     with torch.inference_mode():
@@ -390,16 +347,6 @@ def test_cached_features_follow_weights_loaded_in_inference_mode() -> None:
         model(ids)
         model.load_state_dict(other.state_dict())
         assert torch.equal(model(ids).last_hidden_state, other(ids).last_hidden_state)
-
-
-def test_a_hook_on_the_convolution_is_called_every_time() -> None:
-    model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
-    with torch.no_grad():
-        plain = model(ids).last_hidden_state
-        hook = features_of(model).convolution.register_forward_hook(lambda module, args, output: output + 1)
-        assert difference(model(ids).last_hidden_state, plain) > 1e-3
-        hook.remove()
-        assert difference(model(ids).last_hidden_state, plain) < 1e-6
 
 
 def test_cached_features_are_not_pickled() -> None:
@@ -419,15 +366,6 @@ def test_autocast_caches_no_half_precision() -> None:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             model(ids)
         assert torch.equal(model(ids).last_hidden_state, expected)
-
-
-def test_characters_have_dropout_in_training_only() -> None:
-    model = model_with_characters(embedding_dropout_prob=0.5)
-    module, ids = features_of(model), torch.tensor([5, 9, 10, 12])
-    torch.manual_seed(0)
-    assert not torch.equal(module.token_features(ids), module.token_features(ids))
-    module.eval()
-    assert torch.equal(module.token_features(ids), module.token_features(ids))
 
 
 @pytest.mark.slow

@@ -28,9 +28,8 @@ from reference import crf_paths
 from samples import STEMS, class_of, named_labels, word_tokenizer
 from torch import Tensor
 from torch_modes import compiled
-from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerFast, pipeline
+from transformers import PreTrainedModel, PreTrainedTokenizerFast, pipeline
 
-from modeling_star.evaluation.metrics import TaskMetrics, metrics_for
 from modeling_star.inference.pipelines import BestPathPipeline, logits_along
 from modeling_star.models.crf import (
     CRF_LR_MULTIPLIER,
@@ -198,12 +197,6 @@ def test_labels_outside_the_chain_are_ignored() -> None:
         likelihoods = crf_of(5, scheme=scheme, dtype=torch.float32).log_likelihood(emissions, labels, chain)
         assert likelihoods[0] == 0
         assert likelihoods.isfinite().all()
-
-
-def test_forbidden_labels_are_penalised() -> None:
-    crf = crf_of(5, scheme="iob2")
-    emissions = torch.zeros(1, 3, 5, dtype=torch.float64)
-    assert crf.log_likelihood(emissions, torch.tensor([[0, 2, 0]]), torch.ones(1, 3).bool()).item() < FORBIDDEN / 2
 
 
 def test_the_crf_equals_pytorch_crf() -> None:
@@ -409,42 +402,6 @@ def test_decoding_ignores_dropout_in_training_mode() -> None:
         assert model.training
 
 
-@pytest.mark.parametrize("use_crf", [False, True])
-def test_decoding_gives_the_label_of_each_real_token(use_crf: bool) -> None:
-    model = tiny_model("StarTransformer", "ForTokenClassification", use_crf=use_crf, dtype=torch.float64).eval()
-    inputs, _ = batch_and_labels("holes")
-    ids, mask = inputs["input_ids"], inputs["attention_mask"]
-    labels = model.decode(ids, mask)
-    assert torch.equal(model.decode(ids, attention_mask=mask), labels)
-    for row, real in enumerate(mask.bool()):
-        assert (labels[row, ~real] == -100).all()
-        if real.any():
-            assert torch.equal(labels[row, real], model.decode(ids[row, real][None])[0])
-
-
-def test_the_loss_is_the_mean_over_labels_and_sums_over_parts_of_a_batch() -> None:
-    model = tagger()
-    inputs, labels = batch_and_labels()
-    count = (labels != -100).sum()
-    whole = model(**inputs, labels=labels)
-    torch.testing.assert_close(whole.loss, whole.sequence_losses.sum() / count)
-    for items in (count, int(count)):
-        parts = [
-            model(**{name: x[rows] for name, x in inputs.items()}, labels=labels[rows], num_items_in_batch=items)
-            for rows in (slice(0, 1), slice(1, 4))
-        ]
-        torch.testing.assert_close(sum(part.loss for part in parts), whole.loss)
-
-
-def test_labels_do_not_change_predictions() -> None:
-    model = tagger().eval()
-    inputs, labels = batch_and_labels()
-    without, with_labels = model(**inputs), model(**inputs, labels=labels)
-    assert torch.equal(with_labels.logits, without.logits)
-    assert torch.equal(with_labels.paths, without.paths)
-    assert torch.equal(model.decode(**inputs), without.paths)
-
-
 def test_labels_at_padding_are_ignored() -> None:
     model = tagger(dtype=torch.float64)
     inputs, labels = batch_and_labels()
@@ -454,35 +411,6 @@ def test_labels_at_padding_are_ignored() -> None:
         output = model(**inputs, labels=labels.masked_fill(padding, anything))
         assert torch.equal(output.loss, expected.loss)
         assert torch.equal(output.logits, expected.logits)
-
-
-@pytest.mark.parametrize("frozen", [False, True])
-def test_a_frozen_crf_is_warned_about_in_training(frozen: bool, warnings_of: Any) -> None:
-    model = tagger()
-    model.crf.requires_grad_(not frozen)
-    inputs, labels = batch_and_labels()
-    for trains in (False, True):
-        messages = warnings_of(model.train(trains), **inputs, labels=labels)
-        assert any("modules_to_save" in message for message in messages) == (frozen and trains)
-
-
-def test_a_tuple_starts_with_loss_and_logits() -> None:
-    model = tagger().eval()
-    inputs, labels = batch_and_labels()
-    named = model(**inputs, labels=labels)
-    assert list(named) == ["loss", "logits", "paths", "sequence_losses"]
-    for actual, expected in zip(model(**inputs, labels=labels, return_dict=False), named.to_tuple(), strict=True):
-        assert torch.equal(actual, expected)
-
-
-def test_the_loss_has_the_gradient_with_labels_and_the_logits_without() -> None:
-    model = tagger()
-    inputs, labels = batch_and_labels()
-    output = model(**inputs, labels=labels)
-    assert output.loss.requires_grad
-    assert not output.logits.requires_grad
-    assert output.paths is None
-    assert model(**inputs).logits.requires_grad
 
 
 WORDPIECES = "we ##ll live ##d in Kyo ##to not To ##kyo"
@@ -584,33 +512,12 @@ def test_labels_that_break_the_constraints_are_warned_about_and_have_a_finite_lo
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
 
-def test_a_long_text_with_allowed_labels_is_not_warned_about(warnings_of: Any) -> None:
-    kinds = [f"{prefix}-{kind}" for kind in range(8) for prefix in "BI"]
-    model = tagger(crf_constraints="iob2", num_labels=17, position_embedding_type="none", **named_labels("O", *kinds))
-    ids = torch.full((1, 3000), 3)
-    labels = torch.tensor([1, 2, 0, -100, 2]).repeat(600)[None]  # B I O, and I after an unknown label
-    given = {"input_ids": ids, "tag_mask": torch.ones_like(ids)}
-    with torch.no_grad():
-        assert model(**given, labels=labels).loss * (labels != -100).sum() > -FORBIDDEN / 2
-    assert warnings_of(model, labels=labels, **given) == []
-
-
 def test_constraints_apply_along_the_chain_across_skipped_tokens(warnings_of: Any) -> None:
     model = tagger(crf_constraints="iob2", num_labels=5, **named_labels(*BIO))
     chain = torch.tensor([[True, False, True], [True, True, False], [True, False, False]])
     labels = torch.tensor([[0, 1, 2], [1, 2, 4], [2, 0, 2]])
     # O I-x around a skipped B-x; B-x I-x; one label that continues an entity.
     assert model.crf.breaks_constraints(labels, chain).tolist() == [True, False, False]
-
-
-def test_training_without_a_vocabulary_is_warned_about_once(warnings_of: Any, pieces: PreTrainedTokenizerFast) -> None:
-    model, ids, labels = tagger(vocab_size=len(pieces)), torch.tensor([[5, 6]]), torch.tensor([[0, -100]])
-    assert warnings_of(model, input_ids=ids) == []
-    assert warnings_of(model, input_ids=ids, labels=labels, tag_mask=labels != -100) == []
-    [message] = warnings_of(model, input_ids=ids, labels=labels)
-    assert "set_vocabulary" in message
-    model.set_vocabulary(pieces)
-    assert warnings_of(model, input_ids=ids, labels=labels) == []
 
 
 def test_a_vocabulary_that_is_too_large_or_unused_is_an_error(pieces: PreTrainedTokenizerFast) -> None:
@@ -621,14 +528,6 @@ def test_a_vocabulary_that_is_too_large_or_unused_is_an_error(pieces: PreTrained
 
 
 # ------ metrics and pipelines
-
-
-def test_metrics_score_the_best_paths_where_given() -> None:
-    metrics: TaskMetrics = metrics_for("tagging", ["O", "B-x"])
-    truth = torch.tensor([[0, 1, -100]]).numpy()
-    logits, paths = torch.tensor([[[1.0, 0], [1, 0], [1, 0]]]).numpy(), torch.tensor([[0, 1, -100]]).numpy()
-    assert metrics(EvalPrediction(predictions=(logits, paths, torch.zeros(1).numpy()), label_ids=truth))["f1"] == 1
-    assert metrics(EvalPrediction(predictions=logits, label_ids=truth))["f1"] == 0
 
 
 def test_logits_along_a_path_are_largest_on_it_with_its_probabilities() -> None:

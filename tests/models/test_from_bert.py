@@ -15,7 +15,6 @@ from transformers import AlbertConfig, AutoModel, AutoTokenizer, BertForMaskedLM
 from modeling_star import (
     BigTransformerForMaskedLM,
     BigTransformerForSequenceClassification,
-    BigTransformerForTokenClassification,
     BigTransformerModel,
 )
 from modeling_star.models import modeling_big
@@ -70,19 +69,6 @@ def random_inputs(mask: Tensor, seed: int = 0) -> dict[str, Tensor]:
 
 
 # ------ equality with the BERT
-
-
-@pytest.mark.parametrize("padding", ["right", "left", "holes"])
-@torch.no_grad()
-def test_a_window_beyond_the_text_gives_the_states_of_the_bert(bert_path: Path, padding: str) -> None:
-    mask = padded([9, 1, 4, 12], 12, padding)
-    inputs = random_inputs(mask)
-    output = BigTransformerModel.from_bert(bert_path, LAYERS, BEYOND)(**inputs)
-    positions = {} if padding == "right" else {"position_ids": (mask.long().cumsum(1) - 1).clamp(min=0)}
-    expected = cut_bert(bert_path)(**inputs, **positions).last_hidden_state
-    torch.testing.assert_close(output.last_hidden_state[mask], expected[mask], atol=1e-5, rtol=0)
-    first = mask & (mask.long().cumsum(1) == 1)
-    torch.testing.assert_close(output.pooler_output, expected[first], atol=1e-5, rtol=0)
 
 
 @given(
@@ -186,22 +172,6 @@ def test_words_are_further_candidates(bert_path: Path) -> None:
     assert torch.equal(with_words(**inputs).last_hidden_state, plain(**inputs).last_hidden_state)
 
 
-def test_a_token_attends_once_to_the_first_token_which_attends_to_all(bert_path: Path) -> None:
-    model = BigTransformerModel.from_bert(bert_path, LAYERS, 2)
-    output = model(**random_inputs(torch.ones(1, 6).bool()), output_attentions=True)
-    weights, of_first = output.attentions[0][0, 0] > 0, output.relay_attentions[0][0, 0] > 0
-    assert model.config.candidate_roles == ("left_2", "left", "self", "right", "right_2", "global")
-    assert weights.long().tolist() == [
-        [0, 0, 0, 0, 0, 0],
-        [0, 0, 1, 1, 1, 1],
-        [0, 1, 1, 1, 1, 1],
-        [1, 1, 1, 1, 1, 1],
-        [1, 1, 1, 1, 0, 1],
-        [1, 1, 1, 0, 0, 1],
-    ]
-    assert of_first.all()
-
-
 @pytest.mark.parametrize("ragged", [False, True])
 def test_a_classifier_computes_only_the_first_token_in_its_last_layer(bert_path: Path, ragged: bool) -> None:
     model = BigTransformerForSequenceClassification.from_bert(bert_path, LAYERS, 2, num_labels=3).double()
@@ -215,19 +185,6 @@ def test_a_classifier_computes_only_the_first_token_in_its_last_layer(bert_path:
     handle.remove()
     assert seen == [len(inputs["input_ids"])]
     assert all(parameter.grad is not None for parameter in model.parameters())
-
-
-def test_fields_override_those_of_the_bert(bert_path: Path) -> None:
-    model = BigTransformerForTokenClassification.from_bert(
-        bert_path, [2], num_labels=5, hidden_dropout_prob=0.3, freeze_embeddings=True
-    )
-    config = model.config
-    assert (config.num_labels, config.hidden_dropout_prob, config.num_hidden_layers) == (5, 0.3, 1)
-    assert (config.hidden_act, config.layer_norm_eps, config.embedding_dropout_prob) == ("gelu", 1e-3, 0.1)
-    assert not model.get_input_embeddings().weight.requires_grad
-    assert not model.training
-    pooled = BigTransformerForSequenceClassification.from_bert(bert_path, [2], pooling="mean")
-    assert pooled.config.pooling == "mean"
 
 
 @pytest.mark.parametrize("ending", ["Model", "ForTokenClassification"])

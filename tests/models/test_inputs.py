@@ -1,6 +1,5 @@
 """Bad configurations, inputs and labels are errors that name them; unusual but valid ones work."""
 
-import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -103,32 +102,6 @@ def test_an_unknown_key_is_warned_about(given: str, meant: str | None, caplog: p
     [record] = caplog.records
     assert f"'{given}'" in record.message
     assert meant is None or f'"{meant}"' in record.message
-
-
-@pytest.mark.parametrize("config_class", EVERY_CONFIG)
-def test_keys_of_transformers_are_not_warned_about(config_class: type, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        config_class(
-            num_labels=3,
-            id2label={0: "a", 1: "b", 2: "c"},
-            label2id={"a": 0, "b": 1, "c": 2},
-            problem_type="regression",
-            output_attentions=True,
-            output_hidden_states=True,
-            return_dict=True,
-            architectures=["X"],
-            dtype="float32",
-            torch_dtype="float32",
-            attn_implementation="eager",
-            name_or_path="somewhere",
-            finetuning_task="ner",
-            chunk_size_feed_forward=0,
-            is_encoder_decoder=False,
-            transformers_version="5.0.0",
-            auto_map={},
-            use_cache=False,
-        )
-    assert not caplog.records, caplog.text
 
 
 def test_a_backbone_that_transformers_cannot_build_is_an_error() -> None:
@@ -246,12 +219,6 @@ def test_an_encoder_decoder_as_backbone_is_an_error() -> None:
         tiny_model("StarTransformer", backbone_config=inside, position_embedding_type="none")
 
 
-@pytest.mark.parametrize("position", ["sinusoidal", "none", "ring"])
-def test_other_positions_have_no_longest_sequence(position: str) -> None:
-    model = tiny_model("StarTransformer", position_embedding_type=position)
-    assert model(torch.ones(1, 40, dtype=torch.long)).last_hidden_state.isfinite().all()
-
-
 @pytest.mark.parametrize("inside", [False, True], ids=["table", "backbone"])
 @pytest.mark.parametrize("pair_mode", ["cross", "siamese"])
 def test_an_unknown_token_type_is_an_error(pair_mode: str, inside: bool) -> None:
@@ -307,51 +274,10 @@ def test_siamese_pairs_need_token_types() -> None:
         tiny_model("StarTransformer", "ForSequenceClassification", pair_mode="siamese")(IDS)
 
 
-def test_siamese_pairs_without_a_second_text_are_warned_about(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logging.getLogger("modeling_star"), "propagate", True)
-    model, types = tiny_model("StarTransformer", pair_mode="siamese", type_vocab_size=0), torch.zeros_like(IDS)
-    logger = logging.getLogger("modeling_star.models.modeling_encoder")
-    type(logger).warning_once.cache_clear()
-    model(IDS, token_type_ids=types.index_fill(1, torch.tensor([IDS.shape[1] - 1]), 1))
-    assert not caplog.records
-    model(IDS, token_type_ids=types)
-    assert "token_type_ids" in caplog.text
-
-
-@pytest.mark.parametrize("pair_mode", ["cross", "siamese"])
-@pytest.mark.parametrize("stem", STEMS)
-def test_a_classifier_does_not_unpack_token_states(stem: str, pair_mode: str) -> None:
-    model = tiny_model(stem, "ForSequenceClassification", pair_mode=pair_mode, type_vocab_size=2).eval()
-    outputs: list[Any] = []
-    model.model.register_forward_hook(lambda module, args, output: outputs.append(output))
-    inputs = {"attention_mask": torch.ones_like(IDS).tril(2), "token_type_ids": torch.ones_like(IDS).triu(2)}
-    logits = model(IDS, **inputs).logits
-    assert outputs[0].last_hidden_state is None
-    whole = model.model(IDS, **inputs)
-    assert whole.last_hidden_state.shape[:2] == IDS.shape
-    assert torch.equal(whole.pooler_output, outputs[0].pooler_output)
-    recorded = model(IDS, **inputs, output_hidden_states=True)
-    assert recorded.hidden_states[-1].shape[:2] == IDS.shape
-    torch.testing.assert_close(recorded.logits, logits)
-
-
 @pytest.mark.parametrize("shape", [(0, 5), (2, 0)])
 def test_an_empty_batch_is_an_error(shape: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match=re.escape(str(list(shape)))):
         tiny_model("StarTransformer")(torch.zeros(shape, dtype=torch.long))
-
-
-@pytest.mark.parametrize("recorded", [False, True])
-@pytest.mark.parametrize("options", [{}, {"backbone_config": tiny_bert()}], ids=["random", "contextual"])
-@pytest.mark.parametrize("stem", STEMS)
-def test_a_batch_of_padding_gives_zeros(stem: str, options: dict[str, Any], recorded: bool) -> None:
-    model = tiny_model(stem, **options)
-    output = model(IDS, attention_mask=torch.zeros_like(IDS), output_hidden_states=recorded)
-    assert output.last_hidden_state.shape == (2, 5, 8)
-    assert not output.last_hidden_state.any()
-    assert not output.pooler_output.any()
 
 
 PADDED = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])

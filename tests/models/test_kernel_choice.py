@@ -63,17 +63,6 @@ def test_kernels_are_chosen_on_a_gpu_where_they_work(
         assert not attention.use_kernels(gpu(), layout)
 
 
-def test_failing_kernels_are_warned_about(
-    layout: TokenLayout, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(attention, "_kernel_failure", lambda device: RuntimeError("no compiler at all."))
-    monkeypatch.setattr(attention.logger, "propagate", True)
-    attention.logger.warning_once.cache_clear()
-    with setting(None):
-        attention.use_kernels(gpu(), layout)
-    assert "no compiler at all." in caplog.text
-
-
 def test_forced_kernels_that_fail_are_an_error(layout: TokenLayout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "_kernel_failure", lambda device: RuntimeError("no compiler"))
     with setting("1"), pytest.raises(RuntimeError, match="no compiler"):

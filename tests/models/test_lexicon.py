@@ -5,7 +5,6 @@ import importlib.util
 import json
 import random
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from lexicon_samples import (
 )
 from real_data import data_folder
 from reference import find_whole_words, find_words
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from modeling_star.data.lexicon import Lexicon
@@ -89,24 +88,6 @@ def test_whole_words_equal_brute_force(
     )
     spans = found(matcher_of(lexicon), ids.masked_fill(~mask, garbage), mask, keep_padding)
     assert spans == [find_whole_words(text, continues, alone, longest) for text in texts_of(ids, mask)]
-
-
-@both_layouts
-@pytest.mark.parametrize("padding", ["right", "left", "holes"])
-@pytest.mark.parametrize("length", [2, 3, 4])
-def test_a_word_may_be_the_whole_text(keep_padding: bool, padding: str, length: int) -> None:
-    mask = padded([length, length - 1], 6, padding)
-    ids = torch.zeros(2, 6, dtype=torch.long)
-    ids[mask] = torch.tensor([5, 6, 7, 8][:length] + [5, 6, 7][: length - 1])
-    spans = found(matcher_of(lexicon_of({(5, 6, 7, 8)[:length]})), ids, mask, keep_padding)
-    assert spans == [{(0, length)}, set()]
-
-
-@both_layouts
-def test_a_word_does_not_cross_from_one_text_to_the_next(keep_padding: bool) -> None:
-    ids, mask = torch.tensor([[1, 2], [3, 4]]), torch.ones(2, 2, dtype=torch.bool)
-    spans = found(matcher_of(lexicon_of({(2, 3), (1, 2, 3), (4, 1), (2, 1), (3, 4)})), ids, mask, keep_padding)
-    assert spans == [set(), {(0, 2)}]
 
 
 def test_without_a_lexicon_nothing_is_a_word() -> None:
@@ -334,55 +315,3 @@ def test_a_lexicon_is_moved_to_the_device_of_the_last_one_or_a_given_one() -> No
     assert {buffer.device.type for buffer in matcher.buffers()} == {"meta"}
     matcher.load(WHOLE, "cpu")
     assert {buffer.device.type for buffer in matcher.buffers()} == {"cpu"}
-
-
-def test_casting_a_model_leaves_its_words() -> None:
-    matcher = matcher_of(PAIRS).to(torch.bfloat16)
-    ids, mask = torch.tensor([TEXT]), torch.ones(1, len(TEXT)).bool()
-    assert found(matcher, ids, mask, keep_padding=False) == [find_words(TEXT, {(0, 1), (1, 0, 1)}, 3)]
-
-
-# ------ tracing
-
-
-class Batched(nn.Module):
-    """Matching as a traced model does it: ids and mask `[b, n]` to words `[b, n, L]`."""
-
-    def __init__(self, lexicon: Lexicon | None):
-        super().__init__()
-        self.matcher = WordMatcher(None, 0, 3)
-        self.matcher.load(lexicon)
-
-    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        layout = TokenLayout.from_mask(mask, keep_padding=True)
-        return layout.unpack(self.matcher(layout.pack(ids), layout))
-
-
-def batches() -> Iterator[tuple[Tensor, Tensor]]:
-    generator = torch.Generator().manual_seed(0)
-    for lengths, columns, padding in (([3, 7, 0], 8, "right"), ([5, 2], 6, "holes"), ([9, 1, 4, 6, 0], 9, "left")):
-        mask = padded(lengths, columns, padding)
-        yield torch.randint(2, mask.shape, generator=generator), mask
-
-
-each_kind = pytest.mark.parametrize("lexicon", [WHOLE, OTHERS, None], ids=["whole words", "words", "none"])
-
-
-@each_kind
-def test_one_compiled_graph_matches_batches_of_every_shape(lexicon: Lexicon | None) -> None:
-    model = Batched(lexicon)
-    torch._dynamo.reset()
-    graph = torch.compile(model, fullgraph=True, backend="eager", dynamic=True)
-    with torch._dynamo.config.patch(error_on_recompile=True):
-        for ids, mask in batches():
-            assert torch.equal(graph(ids, mask), model(ids, mask))
-
-
-@each_kind
-def test_one_exported_graph_matches_batches_of_every_shape(lexicon: Lexicon | None) -> None:
-    model = Batched(lexicon)
-    axes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
-    first, *others = batches()
-    graph = torch.export.export(model, first, dynamic_shapes=(axes, axes)).module()
-    for ids, mask in [first, *others]:
-        assert torch.equal(graph(ids, mask), model(ids, mask))

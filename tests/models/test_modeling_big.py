@@ -12,14 +12,10 @@ from common import (
     TINY,
     Batch,
     assert_close,
-    assert_equals_reference,
     assert_same_without_rows,
     difference,
-    examples,
     gradients,
-    labels_of,
     lexicon_of,
-    masks,
     named_outputs,
     padded,
     random_batch,
@@ -27,7 +23,6 @@ from common import (
     tiny_model,
 )
 from encoder_contract import RECORD, EncoderContract
-from hypothesis import given
 from hypothesis import strategies as st
 from reference import find_whole_words, find_words
 from torch import Tensor
@@ -219,14 +214,6 @@ class TestBigTransformer(EncoderContract):
         model.set_lexicon(None)
         assert_close(named_outputs(model(**batch.inputs())), none, 0.0)
 
-    @given(mask=masks(max_columns=6), seed=st.integers(0, 1000))
-    @examples(20)
-    def test_given_words_equal_the_reference_with_input_vectors(self, mask: Tensor, seed: int) -> None:
-        model = tiny_model(self.stem, seed=seed, dtype=torch.float64)
-        batch = random_batch(mask, seed, TINY["hidden_size"], torch.float64)
-        batch.word_mask = random_words(batch, 4, seed)
-        assert_equals_reference(model, batch, 1e-10, recorded=bool(seed % 2), seed=seed)
-
     def test_candidates_by_row_have_the_values_and_gradients_of_gathered_ones(
         self, variant: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -288,23 +275,6 @@ def test_a_token_attends_to_all_words_that_contain_it_to_itself_and_to_the_globa
     ]
 
 
-def test_a_text_without_any_word_is_made_of_single_tokens() -> None:
-    model = tiny_model("BigTransformer", lexicon=lexicon_of({(1, 2)}))
-    assert attended(model, [2, 1, 1, 12]) == [{"1 of 1", "global"}] * 4
-    model = tiny_model("BigTransformer", lexicon=lexicon_of({(1, 2)}), include_self=False, global_connection=False)
-    assert attended(model, [2, 1, 1, 12]) == [set()] * 4
-
-
-@pytest.mark.parametrize("length", [2, 3, 4])
-def test_one_word_may_be_the_whole_text(length: int) -> None:
-    text = [4, 7, 9, 2][:length]
-    model = tiny_model("BigTransformer", lexicon=lexicon_of({tuple(text)}), dtype=torch.float64)
-    assert attended(model, text) == [{"1 of 1", f"{place} of {length}", "global"} for place in range(1, length + 1)]
-    batch = Batch(torch.ones(1, length).bool(), torch.tensor([text]), torch.zeros(1, length).long())
-    batch.find_words = lambda ids: {(0, length)}
-    assert_equals_reference(model, batch, 1e-10, recorded=True)
-
-
 def test_words_stay_within_a_text_of_a_siamese_pair() -> None:
     model = tiny_model("BigTransformer", lexicon=lexicon_of({(1, 2), (2, 3)}), pair_mode="siamese")
     ids, types = [1, 2, 3, 1, 2], torch.tensor([[0, 0, 1, 1, 1]])
@@ -322,53 +292,6 @@ def test_padding_within_a_word_does_not_hide_it() -> None:
     holes = model(torch.tensor([[1, 1, 3, 2, 3, 9]]), attention_mask=mask)
     plain = model(torch.tensor([[1, 2, 3]]))
     assert_close({"x": holes.last_hidden_state[:, mask[0] == 1]}, {"x": plain.last_hidden_state}, 1e-6)
-
-
-def test_adjacent_tokens_are_not_closed_to_a_ring() -> None:
-    model = tiny_model("BigTransformer", local_connection="adjacent")
-    assert attended(model, [1, 2, 3]) == [
-        {"self", "right", "global"},
-        {"left", "self", "right", "global"},
-        {"left", "self", "global"},
-    ]
-    assert attended(model, [1]) == [{"self", "global"}]
-
-
-def test_attention_dropout_drops_words_and_the_global_node() -> None:
-    torch.manual_seed(0)
-    model = tiny_model("BigTransformer", attention_probs_dropout_prob=0.5, lexicon=LEXICON)
-    batch = random_batch(padded([16] * 20, 16, "right"))
-    dropped = model(**batch.inputs(), **RECORD).attentions
-    present = model.eval()(**batch.inputs(), **RECORD).attentions[0] > 0
-    for weights in dropped:
-        assert not weights[~present].any()
-        for role in (0, 1, -1):
-            kept = (weights > 0)[..., role][present[..., role]].double().mean()
-            assert 0.3 < float(kept) < 0.7
-
-
-def test_hidden_dropout_acts_after_the_attention_and_after_the_feed_forward_layer() -> None:
-    model = tiny_model("BigTransformer", num_hidden_layers=1, hidden_dropout_prob=0.5)
-    layer = model.layers[0]
-    given_to: list[Tensor] = []
-    layer.dropout.register_forward_hook(lambda _, inputs, __: given_to.append(inputs[0]))
-    outputs: list[Tensor] = []
-    layer.attention.register_forward_hook(lambda *call: outputs.append(call[2][0]))
-    layer.output.register_forward_hook(lambda *call: outputs.append(call[2]))
-    model(torch.tensor([[1, 2, 3]]))
-    assert len(given_to) == len(outputs) == 2
-    assert all(map(torch.equal, given_to, outputs))
-
-
-def test_where_there_is_nothing_to_attend_to_the_residual_carries_the_token() -> None:
-    options = {"include_self": False, "global_connection": False, "num_hidden_layers": 1}
-    model = tiny_model("BigTransformer", lexicon=lexicon_of({(1, 2)}), **options)
-    without = tiny_model("BigTransformer", local_connection="none", global_connection=False, num_hidden_layers=1)
-    without.load_state_dict(model.state_dict(), strict=False)
-    ids = torch.tensor([[5, 1, 2, 6]])
-    states, carried = (m(ids).last_hidden_state[0] for m in (model, without))
-    assert_close({"x": states[[0, 3]]}, {"x": carried[[0, 3]]}, 1e-6)
-    assert difference(states[1], carried[1]) > 1e-2
 
 
 # ------ receptive field
@@ -390,15 +313,6 @@ def test_without_the_global_node_a_token_sees_what_a_chain_of_words_reaches(laye
     for row, state in enumerate(output.last_hidden_state[0, columns]):
         seen = gradients({"state": state}, {"e": batch.inputs_embeds})["e"][0, columns].abs().sum(-1) > 0
         assert torch.equal(seen, reached[row])
-
-
-@pytest.mark.parametrize("local", ["lexicon", "adjacent", "none"])
-def test_the_global_node_shows_every_token_everything_in_one_layer(local: str) -> None:
-    model = tiny_model("BigTransformer", num_hidden_layers=1, local_connection=local, dtype=torch.float64)
-    batch = random_batch(padded([6], 6, "right"), width=8, dtype=torch.float64)
-    for state in model(**batch.inputs()).last_hidden_state[0]:
-        seen = gradients({"state": state}, {"e": batch.inputs_embeds})["e"].abs().sum(-1)
-        assert (seen > 0).all()
 
 
 def test_padding_takes_no_part_in_the_computation() -> None:
@@ -441,17 +355,6 @@ def test_only_a_model_that_reads_it_has_the_last_global_node() -> None:
     for ending in HEADS[1:]:
         assert "model.global_pooling.weight" not in names(ending, pooling="global")
     assert "model.global_pooling.weight" not in names(HEADS[0])
-
-
-def test_a_lexicon_adds_no_parameter() -> None:
-    bare, full = tiny_model("BigTransformer"), tiny_model("BigTransformer", lexicon=LEXICON)
-    assert [name for name, _ in full.named_parameters()] == [name for name, _ in bare.named_parameters()]
-    assert not [buffer for buffer in full.buffers() if buffer.is_floating_point()]
-
-
-def test_without_connections_there_is_no_attention_to_train() -> None:
-    names = dict(tiny_model("BigTransformer", local_connection="none", global_connection=False).named_parameters())
-    assert not [name for name in names if ".attention." in name]
 
 
 # ------ set_lexicon
@@ -505,15 +408,6 @@ def test_a_model_that_reads_no_words_refuses_a_lexicon() -> None:
             model.set_lexicon(LEXICON)
 
 
-def test_an_ablation_loads_from_a_model_with_a_lexicon_and_back(tmp_path: Path) -> None:
-    model = tiny_model("BigTransformer", lexicon=LEXICON)
-    model.save_pretrained(tmp_path / "words")
-    options = {"local_connection": "adjacent", "output_loading_info": True}
-    loaded, info = modeling_star.BigTransformerModel.from_pretrained(tmp_path / "words", **options)
-    assert not any(info.values()), info
-    assert_close(dict(loaded.named_parameters()), dict(model.named_parameters()), 0.0)
-
-
 def test_a_lexicon_that_the_checkpoint_lacks_is_empty(tmp_path: Path) -> None:
     tiny_model("BigTransformer").save_pretrained(tmp_path)
     torch.use_deterministic_algorithms(True)  # fills uninitialised memory with large numbers
@@ -526,15 +420,6 @@ def test_a_lexicon_that_the_checkpoint_lacks_is_empty(tmp_path: Path) -> None:
             assert attended(model, list(range(13))) == [{"1 of 1", "global"}] * 13
     finally:
         torch.use_deterministic_algorithms(False)
-
-
-@pytest.mark.parametrize("lexicon", [LEXICON, whole_word_lexicon({3, 6}, {0}, 3)], ids=["words", "whole_word"])
-def test_weights_that_start_anew_find_no_words(lexicon: Lexicon) -> None:
-    model = tiny_model("BigTransformer", lexicon=lexicon)
-    nothing = [{"1 of 1", "global"}] * 4
-    assert attended(model, [1, 3, 6, 9]) != nothing
-    model._init_weights(model.matcher)
-    assert attended(model, [1, 3, 6, 9]) == nothing
 
 
 @pytest.mark.parametrize("ending", ["ForMaskedLM", "ForTokenClassification"])
@@ -551,24 +436,6 @@ def test_ids_added_after_the_lexicon_are_words_of_their_own(lexicon: Lexicon, en
 
 
 # ------ warnings and errors
-
-
-def test_a_model_without_words_warns_once(warnings_of: Any, tmp_path: Path) -> None:
-    ids, embeds = torch.tensor([[1, 2, 3]]), torch.zeros(1, 3, 8)
-    words = torch.zeros(1, 3, 4)
-    saved = tiny_model("BigTransformer", lexicon=LEXICON)
-    saved.save_pretrained(tmp_path)
-    fresh = type(saved)(type(saved).config_class.from_pretrained(tmp_path))
-    for model, inputs in (
-        (tiny_model("BigTransformer"), {"input_ids": ids}),
-        (saved, {"inputs_embeds": embeds}),
-        (fresh, {"input_ids": ids}),
-    ):
-        [message] = warnings_of(model, **inputs)
-        assert "set_lexicon(" in message
-        assert warnings_of(model, **inputs, word_mask=words) == []
-    for model in (type(saved).from_pretrained(tmp_path), tiny_model("BigTransformer", local_connection="none")):
-        assert warnings_of(model, input_ids=ids) == []
 
 
 def test_a_word_mask_of_another_shape_or_for_another_encoder_is_refused() -> None:
@@ -613,18 +480,3 @@ def test_a_lexicon_of_other_code_is_taken() -> None:
     assert not isinstance(words, Lexicon)
     model.set_lexicon(words)
     assert model.config.lexicon_size == tiny_model("BigTransformer", lexicon=LEXICON).config.lexicon_size
-
-
-def test_trainer_keeps_the_column_of_given_words() -> None:
-    import inspect
-
-    # Trainer drops the columns that the forward does not name.
-    for ending in EVERY_MODEL:
-        model = tiny_model("BigTransformer", ending)
-        assert "word_mask" in inspect.signature(model.forward).parameters
-        batch = random_batch(padded([4, 3], 4, "right"))
-        words = random_words(batch, 4, seed=1)
-        labels = {} if ending == "Model" else labels_of(ending, batch)
-        # Wherever it is: the places of the other arguments are those of transformers' models.
-        output = model(batch.input_ids, batch.attention_mask, word_mask=words, **labels)
-        assert output[0].isfinite().all()

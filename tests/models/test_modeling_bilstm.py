@@ -49,15 +49,6 @@ def test_it_is_the_lstm_of_torch(bidirectional: bool) -> None:
     torch.testing.assert_close(model(**batch.inputs()).last_hidden_state, whole(batch.inputs_embeds)[0])
 
 
-def test_one_direction_sees_no_later_token_and_may_be_of_any_width() -> None:
-    model = tiny_model("BiLstm", hidden_size=7, bidirectional=False)
-    batch = random_batch(padded([6], 8, "holes"), width=7)
-    columns = batch.attention_mask[0].nonzero().flatten()
-    for place, state in enumerate(model(**batch.inputs()).last_hidden_state[0, columns]):
-        seen = gradients({"state": state}, {"e": batch.inputs_embeds})["e"][0].abs().sum(-1).nonzero().flatten()
-        assert torch.equal(seen, columns[: place + 1])
-
-
 def test_states_of_the_last_layer_are_not_dropped() -> None:
     inputs = random_batch(padded([6, 6], 6, "right")).inputs()
     for layers in (1, 2):

@@ -10,7 +10,6 @@ from common import (
     Batch,
     assert_close,
     assert_gradients_close,
-    difference,
     gradients,
     named_outputs,
     padded,
@@ -23,7 +22,6 @@ from torch import Tensor
 from torch_modes import LargestTensor
 from transformers import PreTrainedModel
 
-import modeling_star
 from modeling_star.models import modeling_disan
 
 
@@ -108,45 +106,6 @@ def test_memory_for_the_backward_pass_is_linear_in_the_length(autocast: bool) ->
         assert output.pooler_output.requires_grad
         kept.append(sum(storages.values()))
     assert 1.5 < kept[1] / kept[0] < 2.5
-
-
-def test_scores_are_not_kept_where_attentions_are_recorded() -> None:
-    model = tiny_model("Disan", hidden_size=24, num_hidden_layers=1)
-    inputs = random_batch(padded([60], 60, "right")).inputs()
-    kept = []
-    for modeling_disan.SCORES_AT_ONCE in (2**20, 2**10):
-        storages: dict[int, int] = {}
-
-        def note(x: Tensor, storages: dict[int, int] = storages) -> Tensor:
-            storages[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
-            return x
-
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
-            output = model(**inputs, output_attentions=True)
-        assert output.pooler_output.requires_grad
-        kept.append(sum(storages.values()))
-    assert kept[1] < kept[0] / 4
-
-
-def test_a_short_text_costs_no_more_beside_a_long_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tiny_model("Disan", num_hidden_layers=1)
-    scores = []
-    attend = modeling_disan.attend_block_fast
-
-    def counted(query: Tensor, key: Tensor, *args: Any, **options: Any) -> Any:
-        scores.append(query.numel() * key.shape[1])
-        return attend(query, key, *args, **options)
-
-    monkeypatch.setattr(modeling_disan, "attend_block_fast", counted)
-    modeling_disan.SCORES_AT_ONCE = 64
-    counts = []
-    for lengths in ([3] * 8, [30], [3, 3, 3, 3, 30, 3, 3, 3, 3]):
-        scores.clear()
-        model(**random_batch(padded(lengths, 30, "right")).inputs())
-        counts.append(sum(scores))
-    assert counts[2] == counts[0] + counts[1]
-    # Of a long text, only the side that a block of queries looks at is worked out.
-    assert counts[1] < 0.6 * 2 * 30 * 30 * TINY["hidden_size"] / 2
 
 
 @pytest.mark.parametrize("output_weights", [False, True], ids=["states", "states and weights"])
@@ -240,35 +199,3 @@ def test_dropout_of_attention_drops_features_of_the_pooled_vector_in_training_al
 
 
 # ------ directions
-
-
-def test_a_token_with_nothing_on_a_side_keeps_what_its_gate_lets_through() -> None:
-    model = tiny_model("Disan", num_hidden_layers=1)
-    batch = random_batch(padded([4], 6, "left"), width=TINY["hidden_size"])
-    [layer] = model.layers
-    states = model(**batch.inputs()).last_hidden_state[0]
-    for block, column, half in ((layer.forwards, 2, 0), (layer.backwards, 5, 1)):
-        h = torch.nn.functional.elu(block.dense(batch.inputs_embeds[0, column]))
-        expected = torch.sigmoid(block.gate_state(h)) * h
-        torch.testing.assert_close(states[column].chunk(2)[half], expected)
-
-
-def test_attentions_are_to_the_tokens_before_and_to_those_after() -> None:
-    mask = padded([4, 1, 6], 6, "holes")
-    output = tiny_model("Disan")(**random_batch(mask).inputs(), **RECORD)
-    both_real = mask[:, :, None] & mask[:, None, :]
-    before = torch.ones(6, 6, dtype=torch.bool).tril(-1)
-    for weights in output.attentions:
-        for direction, side in enumerate((before, before.T)):
-            assert torch.equal(weights[:, direction] > 0, both_real & side)
-
-
-def test_the_order_of_the_tokens_counts_without_positions() -> None:
-    model = tiny_model("Disan")
-    assert model.config.position_embedding_type == "none"
-    pooled = model(torch.tensor([[1, 2, 3, 4], [1, 3, 2, 4]])).pooler_output
-    assert difference(pooled[0], pooled[1]) > 1e-3
-
-
-def test_the_paper_has_one_layer() -> None:
-    assert modeling_star.DisanConfig().num_hidden_layers == 1

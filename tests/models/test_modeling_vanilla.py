@@ -9,7 +9,6 @@ from common import (
     LinearAdapter,
     assert_close,
     difference,
-    gradients,
     named_outputs,
     padded,
     random_batch,
@@ -81,22 +80,6 @@ def test_an_adapter_that_torch_would_not_call_is_refused(kind: type[nn.Module], 
     attention.out_proj = kind(attention.out_proj)
     with pytest.raises(TypeError, match="out_proj"):
         model(torch.tensor([[5, 6]]))
-
-
-def test_attentions_leave_out_padding() -> None:
-    mask = padded([4, 1, 6], 6, "holes")
-    output = tiny_model("VanillaTransformer")(**random_batch(mask).inputs(), **RECORD)
-    expected = (mask[:, :, None] & mask[:, None, :])[:, None].expand(-1, 2, -1, -1)
-    for weights in output.attentions:
-        assert torch.equal(weights > 0, expected)
-
-
-def test_every_token_sees_every_other_in_one_layer() -> None:
-    model = tiny_model("VanillaTransformer", num_hidden_layers=1)
-    batch = random_batch(padded([5], 5, "right"), width=8)
-    for state in model(**batch.inputs()).last_hidden_state[0]:
-        seen = gradients({"state": state}, {"e": batch.inputs_embeds})["e"].abs().sum(-1)
-        assert (seen > 0).all()
 
 
 def test_the_default_feed_forward_layer_is_four_times_as_wide() -> None:

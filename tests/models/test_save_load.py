@@ -1,14 +1,12 @@
 """A saved model is the model: save_pretrained, from_pretrained, Auto classes, presets."""
 
 import json
-import logging
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import safetensors.torch
 import torch
 import transformers
 from common import EVERY_MODEL, HEADS, TINY, lexicon_of, tiny_bert, tiny_model
@@ -247,15 +245,6 @@ def test_a_half_precision_checkpoint_loads_as_it_is_or_as_float32(
     assert_identical(widened.state_dict(), model.float().state_dict())
 
 
-@pytest.mark.parametrize("stem", STEMS)
-def test_loading_onto_a_named_device_gives_the_same_model(stem: str, tmp_path: Path) -> None:
-    model = tiny_model(stem, "ForMaskedLM", freeze_embeddings=True).eval()
-    model.save_pretrained(tmp_path)
-    loaded = class_of(stem, "ForMaskedLM").from_pretrained(tmp_path, device_map="cpu")
-    assert_identical(tensors_of(loaded, some_inputs()), tensors_of(model, some_inputs()))
-    assert trainable(loaded) == trainable(model)
-
-
 # ------ what lies in the folder
 
 
@@ -264,14 +253,6 @@ def test_weights_are_saved_as_safetensors_only(stem: str, tmp_path: Path) -> Non
     tiny_model(stem, "ForMaskedLM").save_pretrained(tmp_path)
     kinds = {path.suffix for path in tmp_path.rglob("*") if path.is_file()}
     assert kinds == {".json", ".py", ".safetensors"}
-
-
-def test_a_checkpoint_in_several_files_loads(tmp_path: Path) -> None:
-    model = tiny_model("StarTransformer", "ForMaskedLM", backbone_config=tiny_bert()).eval()
-    model.save_pretrained(tmp_path, max_shard_size="4KB")
-    assert len(list(tmp_path.glob("*.safetensors"))) > 1
-    loaded = modeling_star.StarTransformerForMaskedLM.from_pretrained(tmp_path)
-    assert_identical(tensors_of(loaded, some_inputs()), tensors_of(model, some_inputs()))
 
 
 @pytest.mark.parametrize("embeddings", ["random", "contextual"])
@@ -320,23 +301,6 @@ def test_a_saved_model_contains_no_path_of_the_machine(embeddings: str, tmp_path
     text = (tmp_path / "saved" / "config.json").read_text()
     assert tiny_bert_path not in text
     assert str(tmp_path) not in text
-
-
-@pytest.mark.parametrize("stem", STEMS)
-def test_saving_again_after_loading_writes_the_same_files(stem: str, tmp_path: Path) -> None:
-    tiny_model(stem, "ForTokenClassification", backbone_config=tiny_bert()).save_pretrained(tmp_path / "first")
-    class_of(stem, "ForTokenClassification").from_pretrained(tmp_path / "first").save_pretrained(tmp_path / "second")
-    first, second = (
-        {path.name: path.read_bytes() for path in sorted((tmp_path / name).iterdir())} for name in ("first", "second")
-    )
-    # transformers 5.4 gives a loaded BERT's LayerNorms their old names, gamma and beta, and reads them again.
-    weights = [
-        {name.replace("gamma", "weight").replace("beta", "bias"): tensor for name, tensor in tensors.items()}
-        for tensors in (safetensors.torch.load(files.pop("model.safetensors")) for files in (first, second))
-    ]
-    assert first == second
-    assert weights[0].keys() == weights[1].keys()
-    assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
 
 
 # ------ from one head to another
@@ -409,19 +373,6 @@ def test_an_empty_checkpoint_gives_a_fresh_model(stem: str, options: str, ending
         assert_alike(name, loaded[name], parameter)
 
 
-@pytest.mark.parametrize("stem", STEMS)
-def test_another_number_of_labels_renews_only_the_last_layer(stem: str, tmp_path: Path, poisoned_memory: None) -> None:
-    model = tiny_model(stem, "ForTokenClassification")
-    model.save_pretrained(tmp_path)
-    model_class = class_of(stem, "ForTokenClassification")
-    with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
-        model_class.from_pretrained(tmp_path, num_labels=5)
-    loaded = model_class.from_pretrained(tmp_path, num_labels=5, ignore_mismatched_sizes=True)
-    assert loaded.classifier.out_features == 5
-    assert all(parameter.isfinite().all() for parameter in loaded.parameters())
-    assert_identical(loaded.model.state_dict(), model.model.state_dict())
-
-
 @pytest.mark.parametrize("names", [["x", "y"], ["x", "b", "z"], ["v", "w", "x", "y"]])
 def test_other_names_of_labels_replace_all_that_were_saved(names: list[str], tmp_path: Path) -> None:
     saved = {"id2label": dict(enumerate("abc")), "label2id": {name: number for number, name in enumerate("abc")}}
@@ -474,16 +425,6 @@ def test_a_resized_vocabulary_comes_back(
     assert trainable(loaded) == trained
     if ending == "ForMaskedLM":
         assert tensors_of(loaded, inputs)["logits"].shape[-1] == size
-
-
-@pytest.mark.parametrize("stem", STEMS)
-def test_resizing_a_frozen_vocabulary_freezes_nothing_else(stem: str) -> None:
-    # The output's weights are the frozen table; its bias is trained.
-    model = tiny_model(stem, "ForMaskedLM", freeze_embeddings=True)
-    trained = trainable(model)
-    assert "lm_head.decoder.bias" in trained
-    model.resize_token_embeddings(TINY["vocab_size"] + 4)
-    assert trainable(model) == trained
 
 
 @pytest.mark.parametrize("stem", STEMS)
@@ -594,22 +535,18 @@ def test_auto_classes_know_every_model(stem: str, ending: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("stem", "options"), EVERY_OPTION)
-def test_a_configuration_survives_the_round_trip(
-    stem: str, options: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_configuration_survives_the_round_trip(stem: str, options: str, tmp_path: Path) -> None:
     config_class = class_of(stem, "Model").config_class
     labels = {"id2label": {0: "O", 1: "B-city"}, "label2id": {"O": 0, "B-city": 1}}
     config = config_class(**{**without_labels(TINY), **labels, **OPTIONS[stem][options]})
     config.save_pretrained(tmp_path)
-    with caplog.at_level(logging.WARNING):
-        copies = [
-            AutoConfig.from_pretrained(tmp_path),
-            AutoConfig.from_pretrained(tmp_path / "config.json"),
-            config_class.from_pretrained(tmp_path),
-            config_class.from_dict(config.to_dict()),
-            config_class.from_dict(json.loads(config.to_json_string(use_diff=False))),
-        ]
-    assert not caplog.records, caplog.text
+    copies = [
+        AutoConfig.from_pretrained(tmp_path),
+        AutoConfig.from_pretrained(tmp_path / "config.json"),
+        config_class.from_pretrained(tmp_path),
+        config_class.from_dict(config.to_dict()),
+        config_class.from_dict(json.loads(config.to_json_string(use_diff=False))),
+    ]
     expected = without_origin(config.to_dict())
     for copy in copies:
         assert type(copy) is config_class
@@ -627,11 +564,6 @@ def without_origin(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name not in ("_name_or_path", "transformers_version")}
 
 
-def test_there_are_presets() -> None:
-    names = {path.name for path in PRESETS}
-    assert {"star-base.json", "big-char.json", "vanilla-base.json", "disan-base.json", "bilstm-base.json"} <= names
-
-
 def assert_holds(config: PreTrainedConfig, written: dict[str, Any]) -> None:
     """The configuration, and those within it, have the values that are written."""
     for name, value in written.items():
@@ -643,10 +575,8 @@ def assert_holds(config: PreTrainedConfig, written: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.name)
-def test_a_preset_loads_by_its_file_name(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        config = AutoConfig.from_pretrained(path)
-    assert not caplog.records, caplog.text
+def test_a_preset_loads_by_its_file_name(path: Path) -> None:
+    config = AutoConfig.from_pretrained(path)
     written = json.loads(path.read_text())
     assert type(config).model_type == written.pop("model_type")
     assert_holds(config, written)
@@ -688,13 +618,6 @@ def test_fields_derived_from_one_that_is_given_at_loading_are_derived_again(
     class_of(stem, "Model").config_class(**TINY).save_pretrained(tmp_path)
     config = AutoConfig.from_pretrained(tmp_path, **given)
     assert {name: getattr(config, name) for name in derived} == derived
-
-
-def test_derivable_fields_that_a_file_gives_stay_as_they_are(tmp_path: Path) -> None:
-    given = {"head_dim": 3, "embedding_size": 7}
-    class_of("StarTransformer", "Model").config_class(**TINY, **given).save_pretrained(tmp_path)
-    config = AutoConfig.from_pretrained(tmp_path, hidden_size=64, num_attention_heads=4)
-    assert {name: getattr(config, name) for name in given} == given
 
 
 @pytest.mark.parametrize(

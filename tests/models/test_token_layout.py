@@ -89,18 +89,6 @@ def test_neighbours_follow_the_real_tokens_and_close_the_ring(keep_padding: bool
 
 
 @both_layouts
-def test_neighbours_of_one_and_of_two_tokens(keep_padding: bool) -> None:
-    mask = torch.tensor([[False, True, False, False], [True, False, False, True]])
-    layout = TokenLayout.from_mask(mask, keep_padding)
-    (one,), (first, second) = flat_index(layout, mask)
-    assert ring_neighbours(layout, 1)[:, [one, first, second]].T.tolist() == [
-        [one, one, one],
-        [second, first, second],
-        [first, second, first],
-    ]
-
-
-@both_layouts
 def test_the_mean_of_a_long_text_is_finite_in_half_precision(keep_padding: bool) -> None:
     mask = torch.ones(2, 70_000, dtype=torch.bool)
     mask[1, 5:] = False

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from common import HEADS, TINY, labels_of, padded, random_batch, tiny_bert, tiny_model
@@ -136,39 +135,6 @@ def test_padding_changes_no_loss(stem: str, problem: str) -> None:
         assert float(model(**wider).loss) == pytest.approx(float(model(**batch).loss), abs=1e-5)
 
 
-@pytest.mark.parametrize("stem", STEMS)
-def test_gradient_checkpointing_trains_the_same_weights(stem: str, tmp_path: Path) -> None:
-    after = []
-    for checkpointing in (False, True):
-        model = tiny_model(stem, "ForTokenClassification")
-        rows = rows_of("tagging", 12)
-        arguments = {"gradient_checkpointing": checkpointing, "max_steps": 3, "optim": "sgd"}
-        trainer_of(model, rows, tmp_path, per_device_train_batch_size=4, learning_rate=0.05, **arguments).train()
-        assert model.is_gradient_checkpointing is checkpointing
-        after.append(parameters_of(model))
-    assert_near(after[1], after[0], 1e-6)
-
-
-def test_token_types_reach_a_siamese_classifier(tmp_path: Path) -> None:
-    # Trainer drops the columns that the forward does not name.
-    rows = rows_of("single_label_classification", 8)
-    for row in rows:
-        row["token_type_ids"] = torch.arange(len(row["input_ids"])).clamp(max=1)
-
-    def pairs(batch: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        types = [row.pop("token_type_ids") for row in map(dict, batch)]
-        columns = collate([{name: row[name] for name in ("input_ids", "labels")} for row in batch])
-        n = columns["input_ids"].shape[1]
-        padding = [torch.nn.functional.pad(row, (0, n - len(row))) for row in types]
-        return {**columns, "token_type_ids": torch.stack(padding)}
-
-    model = tiny_model("StarTransformer", "ForSequenceClassification", pair_mode="siamese")
-    trainer = trainer_of(model, rows, tmp_path, max_steps=2, per_device_train_batch_size=4)
-    trainer.data_collator = pairs
-    trainer.train()
-    assert trainer.state.global_step == 2
-
-
 @pytest.mark.parametrize(
     ("problem", "columns"), [("tagging", 3), ("chains", 3), ("single_label_classification", 3), ("masks", 13)]
 )
@@ -184,26 +150,6 @@ def test_evaluation_gets_logits_alone(problem: str, columns: int, tmp_path: Path
         expected = model.eval()(**collate(rows)).loss
     if problem == "single_label_classification":
         assert predicted.metrics["test_loss"] == pytest.approx(float(expected), abs=1e-5)
-
-
-@pytest.mark.parametrize("problem", ["tagging", "chains"])
-def test_the_usual_metrics_of_taggers_work(problem: str, tmp_path: Path) -> None:
-    model = tiny_model("StarTransformer", PROBLEMS[problem], **options_of(problem))
-    rows = rows_of(problem, 7)
-    trainer = trainer_of(model, rows, tmp_path, per_device_eval_batch_size=4)
-
-    def accuracy(predicted: Any) -> dict[str, float]:
-        logits, labels = predicted
-        labelled = labels != -100
-        return {"accuracy": float((np.argmax(logits, axis=-1) == labels)[labelled].mean())}
-
-    trainer.compute_metrics = accuracy
-    batch = collate(rows)
-    with torch.no_grad():
-        best = model.eval()(batch["input_ids"], batch["attention_mask"]).logits.argmax(-1)
-    labelled = batch["labels"] != -100
-    expected = (best == batch["labels"])[labelled].float().mean()
-    assert trainer.evaluate()["eval_accuracy"] == pytest.approx(float(expected))
 
 
 @pytest.mark.parametrize("stem", STEMS)
@@ -222,31 +168,6 @@ def test_noise_on_embeddings_is_of_the_size_that_a_row_asks_for(stem: str, tmp_p
     with torch.no_grad():
         model(rows[0]["input_ids"][None])
     assert seen[-1].dim() == 2
-
-
-def test_the_best_model_is_loaded_and_saved_whole(tmp_path: Path) -> None:
-    model = tiny_model("StarTransformer", "ForTokenClassification", freeze_embeddings=True)
-    arguments = {
-        "max_steps": 4,
-        "save_strategy": "steps",
-        "save_steps": 1,
-        "eval_strategy": "steps",
-        "eval_steps": 1,
-        "load_best_model_at_end": True,
-        "metric_for_best_model": "score",
-        "learning_rate": 0.05,
-    }
-    trainer = trainer_of(model, rows_of("tagging", 16), tmp_path, per_device_train_batch_size=8, **arguments)
-    scores = iter([1.0, 3.0, 2.0, 0.0])
-    trainer.compute_metrics = lambda _: {"score": next(scores)}
-    trainer.train()
-    best = Path(trainer.state.best_model_checkpoint)
-    assert best.name == "checkpoint-2"
-    loaded = class_of("StarTransformer", "ForTokenClassification").from_pretrained(best)
-    assert_identical(parameters_of(trainer.model), parameters_of(loaded))
-    last = load_file(tmp_path / "checkpoint-4" / "model.safetensors")
-    assert not torch.equal(loaded.classifier.weight, last["classifier.weight"])
-    assert {"modeling_star.py", "configuration_star.py", "token_layout.py"} <= {path.name for path in best.iterdir()}
 
 
 # ------ several processes

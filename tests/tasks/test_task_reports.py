@@ -17,8 +17,6 @@ from modeling_star import StarTransformerConfig, StarTransformerForTokenClassifi
 from modeling_star.data.readers import read_file
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.evaluation.reports import score_lines
-from modeling_star.publish.model_card import write_model_card
-from modeling_star.publish.run_card import run_card
 from modeling_star.runs.run import load_task, run_once
 from modeling_star.tasks import tfidf_baseline
 from modeling_star.tasks.question_answering import ReadingTask
@@ -140,45 +138,12 @@ def test_the_table_of_entities_has_the_reported_scores(parsed: Callable[..., Par
     assert shown == pytest.approx([scores["precision"], scores["recall"], scores["f1"]], abs=6e-4)
 
 
-def test_the_card_has_the_scores_of_each_split_and_the_batch_size(
-    parsed: Callable[..., Parsed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sizes = ("--per_device_train_batch_size=3", "--gradient_accumulation_steps=5", "--use_cpu")
-    task, trainer = trainer_of(TaggingTask, parsed(TaggingTask, *TINY, *sizes), tmp_path / "run")
-    monkeypatch.setattr(type(trainer.args), "world_size", property(lambda _: 2))
-    results = {"eval_f1": 0.25, "test_f1": 0.75, "train_runtime": 7.0, "parameters": 9}
-    content = run_card(task, trainer, results, {"Entities": "| a |"})
-    assert content.results == {"validation": {"f1": 0.25}, "test": {"f1": 0.75}}
-    assert content.hyperparameters["examples per update"] == 3 * 5 * 2
-    assert (content.hyperparameters["processes"], content.hyperparameters["parameters"]) == (2, 9)
-    trainer.model.save_pretrained(tmp_path / "run")
-    write_model_card(tmp_path / "run", content)
-    card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
-    assert "| examples per update | `30` |" in card
-    (scores,) = (line for line in card.splitlines() if line.startswith("| ") and "0.75" in line)
-    heads = next(line for line in card.splitlines() if "validation" in line and line.startswith("|"))
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in (heads, scores)]
-    assert dict(zip(*cells, strict=True)).get("test", "").startswith("0.75"), card
-
-
 def test_answers_are_scored_by_the_length_of_their_contexts(task_of: Callable[..., Any], tmp_path: Path) -> None:
     lengths, exact, f1 = np.array([5, 128, 129, 700]), np.array([1.0, 0, 1, 0]), np.array([1.0, 0.5, 1, 0.25])
     (table,) = task_of(ReadingTask)._by_length(tmp_path, "test", lengths, exact, f1).values()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
     assert [row[0] for row in rows] == ["up to 128", "129 to 256", "513 to 1,024"]
     assert [[float(cell) for cell in row[1:]] for row in rows] == [[0.5, 0.75, 2], [1, 1, 1], [0, 0.25, 1]]
-
-
-def test_a_confusion_matrix_has_labels_by_predictions(
-    task_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    drawn: list[tuple[list[int], list[str]]] = []
-    place = "modeling_star.tasks.sequence_classification.plot_confusion_matrix"
-    monkeypatch.setattr(place, lambda truth, guess, *_, **__: drawn.append((list(truth), list(guess))))
-    task = task_of(ClassificationTask, "--validation_fraction=0")
-    always_b = np.array([[0.0, 1.0]] * 8)
-    task.report(tmp_path, "train", None, always_b)
-    assert drawn == [([1, 0, 0, 0, 0, 0, 0, 0], ["b"] * 8)]
 
 
 @pytest.mark.parametrize(

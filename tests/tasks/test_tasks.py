@@ -10,7 +10,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from script_samples import read_rows, write_rows, write_typeless_tokenizer
-from sklearn.linear_model import LogisticRegression
 from task_samples import ROWS, TINY, Parsed, parts_of, trainer_of
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
@@ -39,29 +38,6 @@ from modeling_star.training.trainer import average_checkpoints, load_weights
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("local", ["lexicon", "adjacent"])
-def test_a_big_transformer_without_words_is_reported(
-    local: str, task_of: Callable[..., Any], caplog: pytest.LogCaptureFixture
-) -> None:
-    shape = f"--config_overrides=hidden_size=16,num_attention_heads=2,local_connection={local}"
-    parts_of(task_of(ClassificationTask, "--model_type=big_transformer", shape))
-    assert ("add --lexicon FILE, jieba or whole_word" in caplog.text) == (local == "lexicon")
-
-
-def test_pretraining_smooths_its_loss_and_hides_other_tokens_in_every_epoch(
-    parsed: Callable[..., Parsed], tmp_path: Path
-) -> None:
-    arguments = parsed(PretrainingTask, *TINY, "--label_smoothing_factor=0.2")
-    _, trainer = trainer_of(PretrainingTask, arguments, tmp_path / "run")
-    assert trainer.compute_loss_func.smoothing == 0.2
-    begun: list[int] = []
-    trainer.train_dataset.begin_epoch = begun.append
-    for epoch in (None, 1.0, 2.6):
-        trainer.state.epoch = epoch
-        trainer.callback_handler.on_epoch_begin(trainer.args, trainer.state, trainer.control)
-    assert begun == [0, 1, 2]
-
-
 # What is held out
 
 
@@ -83,14 +59,6 @@ def test_a_rare_class_is_not_held_out(task_of: Callable[..., Any]) -> None:
 
 
 # Flags of the tasks
-
-
-def test_flags_of_reading_reach_its_metrics(task_of: Callable[..., Any]) -> None:
-    given = ("--n_best_size=7", "--max_answer_length=9", "--answer_language=zh", "--version_2_with_negative")
-    metrics = task_of(ReadingTask, *given, "--null_score_diff_threshold=1.5").metrics
-    assert (metrics.n_best_size, metrics.max_answer_length, metrics.language) == (7, 9, "zh")
-    assert metrics.null_threshold == 1.5
-    assert task_of(ReadingTask).metrics.null_threshold is None
 
 
 def test_flags_of_tagging_reach_the_features(task_of: Callable[..., Any]) -> None:
@@ -182,29 +150,6 @@ def test_a_model_saved_under_other_names_is_saved_under_its_own(tmp_path: Path) 
 
 
 # TF-IDF
-
-
-class Scored(LogisticRegression):
-    """It scores best on validation with the second strength, on train with the last."""
-
-    def score(self, features: Any, labels: Any) -> float:
-        on_validation = features.shape[0] == 3
-        return {1.0: 0.1, 3.0: 0.9, 10.0: 0.3, 30.0: 0.2}[self.C] if on_validation else self.C / 30
-
-
-def test_validation_chooses_the_strength_of_tfidf(
-    task_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("modeling_star.tasks.tfidf_baseline.LogisticRegression", Scored)
-    rows = write_rows(tmp_path / "validation.jsonl", ROWS[ClassificationTask][:3])
-    task = task_of(ClassificationTask, f"--validation_file={rows}", f"--test_file={rows}")
-
-    def scored(**parts: bool) -> dict[str, Any]:
-        return run_tfidf(task, TrainingArguments(str(tmp_path / "run"), report_to="none", **parts))
-
-    assert scored()["strength"] == 3.0
-    for parts, names in (({"do_eval": True}, {"eval"}), ({"do_eval": True, "do_predict": True}, {"eval", "test"})):
-        assert {name.split("_")[0] for name in scored(**parts) if name.endswith("_accuracy")} == names
 
 
 def test_tfidf_uses_class_weights(task_of: Callable[..., Any], tmp_path: Path) -> None:

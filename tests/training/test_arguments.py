@@ -1,6 +1,5 @@
 """Flags and recipes of the scripts: parsing, defaults, errors, and the imports of --help."""
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -9,12 +8,11 @@ from typing import Any
 
 import pytest
 import yaml
-from lab.summation_arguments import SUMMATION_DEFAULTS
 from script_runner import ROOT, SCRIPTS
 from task_samples import GROUPS, flags
 
 from modeling_star.commands.mlm import PRETRAINING_DEFAULTS
-from modeling_star.commands.parser import FRESH_LEARNING_RATE, RECIPE_KEYS, parse
+from modeling_star.commands.parser import RECIPE_KEYS, parse
 from modeling_star.tasks.masked_lm import PretrainingTask
 from modeling_star.tasks.question_answering import ReadingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
@@ -74,26 +72,6 @@ def test_help_imports_nothing_heavy(script: str, words: tuple[str, ...], tmp_pat
     assert [word for word in words if word not in done.stdout] == []
     assert not [name for name in {*RECIPE_KEYS, *RENAMED} if f"--{name} " in done.stdout]
     assert max(map(len, done.stdout.splitlines())) <= 119
-
-
-@pytest.mark.parametrize("groups", GROUPS.values())
-def test_a_script_has_at_most_38_flags_besides_the_training_arguments(groups: tuple[type, ...]) -> None:
-    names = [field.name for group in groups for field in dataclasses.fields(group)]
-    assert len(set(names)) == len(names)
-    assert len(set(names) - RECIPE_KEYS) <= 38
-
-
-@pytest.mark.parametrize(("script", "rate"), [("run_glue.py", FRESH_LEARNING_RATE), ("masked_summation.py", 1e-3)])
-def test_help_all_shows_the_defaults_of_the_script(
-    script: str, rate: float, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", [script, "--help_all"])
-    defaults = SUMMATION_DEFAULTS if script == "masked_summation.py" else None
-    with pytest.raises(SystemExit):
-        parse((flags.FileArguments,), "", defaults)
-    text = " ".join(capsys.readouterr().out.split())
-    assert f"learning rate for the optimizer. (default: {rate})" in text
-    assert f"(default: outputs/{Path(script).stem})" in text
 
 
 def test_the_command_line_overrides_the_recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -185,12 +163,6 @@ def test_a_recipe_may_be_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     path.write_text(json.dumps({"lr_scheduler_kwargs": {"min_lr": 0.1}, "bf16": False, "seed": 5}), encoding="utf-8")
     training = parsed(monkeypatch, path)[-1]
     assert (training.lr_scheduler_kwargs, training.seed) == ({"min_lr": 0.1}, 5)
-
-
-def test_running_text_may_have_several_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = ("--train_file", "a.txt", "b.txt.gz", "--validation_file=c.txt")
-    data = parsed(monkeypatch, *given, kind=PretrainingTask)[1]
-    assert (data.train_file, data.validation_file, data.test_file) == (["a.txt", "b.txt.gz"], ["c.txt"], None)
 
 
 def test_flags_override_the_defaults_of_a_script(monkeypatch: pytest.MonkeyPatch) -> None:

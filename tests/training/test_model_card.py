@@ -12,19 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from common import tiny_model
 from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, BertForTokenClassification
 
 from modeling_star.data.tokenizers import train_tokenizer
-from modeling_star.evaluation.reports import classes_report, per_entity_table
+from modeling_star.evaluation.reports import classes_report
 from modeling_star.publish import model_card as cards
 from modeling_star.publish.model_card import CardContent, usage_code, write_model_card
-from modeling_star.publish.run_card import EXAMPLE_CHARACTERS, shortened, title_of, typed_command
+from modeling_star.publish.run_card import typed_command
 
 
-KINDS = {"star_transformer": "StarTransformer", "disan": "Disan", "bilstm": "BiLstm"}
 CONTENT = CardContent(
     model_name="star-wnut17",
     model_type="star_transformer",
@@ -74,16 +72,6 @@ def run_usage(folder: Path, content: CardContent) -> str:
     return output.getvalue()
 
 
-def test_the_table_shows_what_was_measured_and_only_that(tmp_path: Path) -> None:
-    _, text = written(tmp_path, CONTENT)
-    assert "| metric | validation | test |" in text
-    assert "| f1 | 0.4126 | 0.3900 |" in text
-    assert "| accuracy | 0.9000 | – |" in text
-    assert "precision" not in text
-    assert "nan" not in text
-    assert "with seed 42" in text
-
-
 def test_metadata_carry_the_results_to_the_hub(tmp_path: Path) -> None:
     card, _ = written(tmp_path, CONTENT)
     data = card.data
@@ -106,39 +94,6 @@ def test_metadata_name_no_local_folder(tmp_path: Path) -> None:
     assert card.data.base_model == "someone/bert-base"
 
 
-@pytest.mark.parametrize(
-    ("file", "title"),
-    [
-        ("wnut17/train.jsonl.gz", "wnut17"),
-        ("w/reviews.csv", "reviews.csv"),
-        ("w/dev.txt", "w"),
-        ("w/mine.txt", "mine.txt"),
-        ("train.csv", "train.csv"),
-    ],
-)
-def test_the_title_of_the_data_is_a_distinctive_file_name(file: str, title: str) -> None:
-    assert title_of(file) == title
-
-
-def test_the_f1_of_two_classes_names_its_class(tmp_path: Path) -> None:
-    scores = {"test": {"accuracy": 0.5, "f1": 0.25}}
-    classes = replace(CONTENT, task="text-classification", results=scores, label_list=("bad", "good"))
-    assert "`f1` is that of `good`." in written(tmp_path, classes)[1]
-    for other in (replace(classes, label_list=("bad", "fair", "good")), CONTENT):
-        assert "is that of" not in written(tmp_path, other)[1]
-
-
-@pytest.mark.parametrize(("kind", "expected"), [("star_transformer", True), ("disan", True), ("bilstm", False)])
-def test_the_card_of_a_pretrained_model_mentions_an_untrained_pooled_vector(
-    kind: str, expected: bool, tmp_path: Path
-) -> None:
-    pretrained = replace(CONTENT, task="fill-mask", model_type=kind, label_list=())
-    assert ("pooler_output" in written(tmp_path, pretrained)[1]) is expected
-    model = tiny_model(KINDS[kind], "ForMaskedLM")
-    bare = set(tiny_model(KINDS[kind], "Model").state_dict()) - set(model.base_model.state_dict())
-    assert bool(bare) is expected
-
-
 def test_secrets_are_not_in_the_command_of_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
     typed = ["run_ner.py", "--hub-token=hf_B", "--hub_token", "hf_C", "--seed", "3"]
@@ -154,58 +109,6 @@ def test_the_command_of_a_card_has_no_folders_of_this_machine(monkeypatch: pytes
     monkeypatch.setattr(sys, "argv", [*typed, "--test_file=data/test.jsonl", "--config_overrides=a=1,b=2"])
     expected = "python run_scripts/run_ner.py --train_file train.jsonl --output_dir=run"
     assert typed_command() == f"{expected} --test_file=data/test.jsonl --config_overrides=a=1,b=2"
-
-
-def test_synthetic_data_are_named_everywhere(tmp_path: Path) -> None:
-    card, text = written(tmp_path, replace(CONTENT, dataset_name="synthetic NER corpus"))
-    assert "**The data are synthetic**" in text
-    assert "trained on synthetic NER corpus" in text
-    assert "synthetic-data" in card.data.tags
-    _, plain = written(tmp_path, replace(CONTENT, repo_id="me/star"))
-    assert "synthetic" not in plain
-
-
-def test_the_card_shows_command_settings_and_versions(tmp_path: Path) -> None:
-    _, text = written(tmp_path, CONTENT)
-    assert "```bash\npython run_scripts/run_ner.py recipe.yaml --seed 42\n```" in text
-    assert "| learning_rate | `0.001` |" in text
-    assert "| train_batch_size | `12345` |" in text
-    assert "| lr_scheduler | `linear\\|cosine` |" in text
-    assert re.search(r"Versions: Python 3\.\d+\.\d+, .*transformers \d", text)
-    assert "- Measured on WNUT-17 only" in text
-
-
-def test_pictures_and_tables_are_shown_where_they_exist(tmp_path: Path) -> None:
-    report = {"PER": {"precision": 1.0, "recall": 0.5, "f1": 2 / 3, "support": 2}}
-    report |= {"overall_precision": 1.0, "overall_recall": 0.5, "overall_f1": 2 / 3}
-    tables = {"Entities of the test split": per_entity_table(report)}
-    (tmp_path / "training_curves.png").write_bytes(b"png")
-    pictures = {"Training curves": "training_curves.png", "Confusion matrix": "confusion_matrix.png"}
-    _, text = written(tmp_path, replace(CONTENT, tables=tables, pictures=pictures))
-    assert "![Training curves](training_curves.png)" in text
-    assert "confusion_matrix.png" not in text
-    assert "### Entities of the test split\n\n| entity type |" in text
-
-
-def test_a_card_reads_well(tmp_path: Path) -> None:
-    _, text = written(tmp_path, replace(CONTENT, dataset_name="synthetic"))
-    assert "\n\n\n" not in text
-    assert "{{" not in text
-    assert "{%" not in text
-    headings = re.findall(r"(?m)^#+ .*", re.sub(r"(?s)```.*?```", "", text))
-    assert headings == ["# star-wnut17", "## Use", "## Results", "## Training", "## Limitations", "## Licence"]
-
-
-def test_the_folder_on_a_card_is_relative_where_it_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert 'model="runs/star"' in written(tmp_path / "runs" / "star", CONTENT)[1]
-
-
-def test_a_card_without_results_says_so(tmp_path: Path) -> None:
-    card, text = written(tmp_path, replace(CONTENT, results={"test": {}}))
-    assert "Nothing was measured" in text
-    assert card.data.eval_results is None
-    assert card.data.license is None
 
 
 @pytest.mark.parametrize("name", ["O'Brien's", '上海 "模型"'])
@@ -323,13 +226,3 @@ def test_no_connection_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     write_model_card(tmp_path, CONTENT)
-
-
-def test_a_card_shows_the_beginning_of_a_long_text() -> None:
-    assert shortened("A short text.") == "A short text."
-    words, signs = "a word of many " * 2000, "北京" * 2000
-    cut = shortened(words)
-    assert EXAMPLE_CHARACTERS - 10 < len(cut) <= EXAMPLE_CHARACTERS
-    assert words.startswith(cut + " ")
-    assert shortened(signs) == signs[:EXAMPLE_CHARACTERS]
-    assert shortened(("why", words)) == ("why", cut)

@@ -117,9 +117,3 @@ def test_two_processes_share_the_batches(skipped: int) -> None:
     parts = [batches(read(process)) for process in range(2)]
     together = [row for pair in zip_longest(*parts, fillvalue=[]) for batch in pair for row in batch]
     assert together == list(sampler(seed=1, epoch=1))[2 * skipped * BATCH :]
-
-
-def test_two_processes_read_similar_lengths_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = list(trainer_of(tmp_path, BATCH)._get_train_sampler())
-    monkeypatch.setattr(TrainingArguments, "world_size", 2)
-    assert list(trainer_of(tmp_path, BATCH // 2)._get_train_sampler()) == one

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-from common import lexicon_of, some_words, trained_by
-from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, BertConfig, MarianConfig
+from common import lexicon_of, some_words
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForSeq2SeqLM
 from translation import TextEncoderDecoderConfig, TextEncoderDecoderModel
-from translation.generation import generate_translations
 
 
 KINDS = ("star_transformer", "big_transformer", "vanilla_transformer", "disan", "bilstm")
@@ -95,31 +94,6 @@ def test_the_output_of_the_encoder_may_be_given_back(kind: str) -> None:
         torch.testing.assert_close(logits, expected, rtol=0, atol=1e-10)
 
 
-def test_types_and_words_reach_the_encoder() -> None:
-    source, target = sources()[0], torch.tensor([[START, 5]])
-    typed = tiny("star_transformer", encoder={"type_vocab_size": 2})
-    types = torch.ones_like(source)
-    plain = typed(source, decoder_input_ids=target).logits
-    other = typed(source, decoder_input_ids=target, token_type_ids=types).logits
-    assert not torch.allclose(plain, other)
-    places = torch.arange(source.shape[1])[None].flip(1)
-    placed = tiny("star_transformer", encoder={"position_embedding_type": "learned", "max_position_embeddings": 16})
-    moved = placed(source, decoder_input_ids=target, position_ids=places).logits
-    assert torch.equal(
-        moved, placed(encoder_outputs=placed.encoder(source, position_ids=places), decoder_input_ids=target).logits
-    )
-    assert not torch.allclose(moved, placed(source, decoder_input_ids=target).logits)
-    states = typed.encoder(source, token_type_ids=types)
-    assert torch.equal(typed(encoder_outputs=states, decoder_input_ids=target).logits, other)
-    big = tiny("big_transformer")
-    words = torch.zeros(*source.shape, big.config.encoder.max_word_length, dtype=torch.long)
-    words[0, 1, 2] = 1
-    other = big(source, decoder_input_ids=target, word_mask=words).logits
-    assert not torch.allclose(big(source, decoder_input_ids=target, word_mask=0 * words).logits, other)
-    states = big.encoder(source, word_mask=words)
-    assert torch.equal(big(encoder_outputs=states, decoder_input_ids=target).logits, other)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_logits_and_gradients_know_no_padding(kind: str) -> None:
     rows = sources()
@@ -160,54 +134,6 @@ def test_a_decoder_sees_what_was_written_and_nothing_later() -> None:
     assert not torch.allclose(first[:, 3:], second[:, 3:])
 
 
-def test_labels_are_shifted_behind_the_start() -> None:
-    model = tiny("star_transformer", pad_token_id=1, decoder_start_token_id=4)
-    shifted = model.prepare_decoder_input_ids_from_labels(torch.tensor([[5, END, -100, -100]]))
-    assert shifted.tolist() == [[4, 5, END, 1]]
-
-
-def test_a_target_that_is_given_beside_labels_is_read_and_no_cache_is_kept() -> None:
-    model, (source, *_) = tiny("star_transformer"), sources()
-    labels, target = torch.tensor([[5, 6, END]]), torch.tensor([[START, 9, 8]])
-    output = model(source, decoder_input_ids=target, labels=labels, use_cache=True)
-    assert torch.equal(output.logits, model(source, decoder_input_ids=target).logits)
-    assert output.past_key_values is None
-
-
-def test_source_and_target_may_be_given_as_vectors() -> None:
-    model, (source, *_) = tiny("star_transformer"), sources()
-    target = torch.tensor([[START, 9, 8]])
-    expected = model(source, decoder_input_ids=target).logits
-    embedded = model.get_input_embeddings()(source)
-    torch.testing.assert_close(model(inputs_embeds=embedded, decoder_input_ids=target).logits, expected)
-    vectors = model.get_decoder().get_input_embeddings()(target)
-    torch.testing.assert_close(model(source, decoder_inputs_embeds=vectors).logits, expected)
-    options = {"max_extra_tokens": 3, "num_beams": 1}
-    written = generate_translations(model, {"input_ids": source}, **options)
-    assert torch.equal(generate_translations(model, {"inputs_embeds": embedded}, **options), written)
-
-
-def test_masked_places_of_a_target_are_ignored() -> None:
-    model, (source, *_) = tiny("star_transformer"), sources()
-    seen = torch.tensor([[1, 0, 1, 1]])
-    first, second = (
-        model(source, decoder_input_ids=torch.tensor([[START, hidden, 6, 7]]), decoder_attention_mask=seen).logits
-        for hidden in (5, 9)
-    )
-    torch.testing.assert_close(first[:, 2:], second[:, 2:], rtol=0, atol=1e-12)
-    assert not torch.allclose(first[:, 1], second[:, 1])
-
-
-def test_the_loss_is_summed_in_float32_and_0_without_labels() -> None:
-    model, batch = tiny("star_transformer").to(torch.bfloat16), batch_of(sources(), "right")
-    labels = torch.full((4, 3), 5)
-    output = model(**batch, labels=labels)
-    assert output.logits.dtype == torch.bfloat16
-    expected = nn.functional.cross_entropy(output.logits.flatten(0, 1).float(), labels.flatten())
-    torch.testing.assert_close(output.loss, expected)
-    assert model(**batch, labels=torch.full((4, 3), -100)).loss.item() == 0
-
-
 def test_one_table_serves_source_target_and_output_where_the_sides_allow_it() -> None:
     shared = tiny("star_transformer")
     table = shared.get_input_embeddings().weight
@@ -219,15 +145,6 @@ def test_one_table_serves_source_target_and_output_where_the_sides_allow_it() ->
     narrow = tiny("star_transformer", decoder={"d_model": 8, "decoder_attention_heads": 2})
     assert narrow.projection is not None
     assert narrow(sources()[0], decoder_input_ids=torch.tensor([[START]])).logits.shape == (1, 1, V)
-
-
-def test_scaled_embeddings_are_the_table_times_the_root_of_its_width() -> None:
-    plain = tiny("star_transformer", encoder={"scale_embedding": False}).encoder
-    scaled = tiny("star_transformer").encoder
-    ids = sources()[0]
-    with torch.no_grad():
-        plain.get_input_embeddings().weight.mul_(12**0.5)
-    torch.testing.assert_close(plain(ids).last_hidden_state, scaled(ids).last_hidden_state, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -291,130 +208,6 @@ def test_a_vocabulary_given_at_loading_is_that_of_both_sides(
     assert vocabulary_sizes(again.config) == {expected}
 
 
-def test_special_tokens_given_at_loading_are_those_of_the_decoder(tmp_path: Path) -> None:
-    tiny("star_transformer").config.save_pretrained(tmp_path)
-    config = AutoConfig.from_pretrained(tmp_path, eos_token_id=9, bos_token_id=8)
-    assert (config.decoder.eos_token_id, config.decoder.bos_token_id, config.decoder_start_token_id) == (9, 8, 8)
-    assert config.decoder.decoder_start_token_id == 8
-
-
-def test_tables_that_are_untied_at_loading_are_not_shared(tmp_path: Path) -> None:
-    tiny("star_transformer", encoder={"embedding_size": 12}).config.save_pretrained(tmp_path)
-    assert AutoConfig.from_pretrained(tmp_path).share_embeddings
-    assert not AutoConfig.from_pretrained(tmp_path, tie_word_embeddings=False).share_embeddings
-
-
-@pytest.mark.parametrize(
-    "given",
-    [{"encoder": {"freeze_embeddings": True}}, {"share_embeddings": False}, {"tie_word_embeddings": False}],
-    ids=lambda given: next(iter(given)),
-)
-def test_a_shared_table_is_copied_to_each_side_that_no_longer_shares_it(given: dict[str, Any], tmp_path: Path) -> None:
-    saved = tiny("star_transformer").float()
-    assert saved.config.share_embeddings
-    saved.save_pretrained(tmp_path)
-    loaded, info = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, **given, output_loading_info=True)
-    assert not info["missing_keys"]
-    source = loaded.get_input_embeddings().weight
-    assert source is not loaded.decoder.get_input_embeddings().weight
-    assert source.requires_grad == ("encoder" not in given)
-    batch = {"input_ids": sources()[0], "decoder_input_ids": torch.tensor([[START, 5]])}
-    torch.testing.assert_close(loaded(**batch).logits, saved(**batch).logits)
-
-
-def test_tables_that_are_put_in_are_those_that_are_read_and_saved(tmp_path: Path) -> None:
-    batch = {"input_ids": sources()[0], "decoder_input_ids": torch.tensor([[START, 5]])}
-    for shared in (True, False):
-        model = tiny("star_transformer", share_embeddings=shared).float()
-        before, decoder_table = model(**batch).logits, model.decoder.get_input_embeddings().weight
-        table = nn.Embedding(V, 12, padding_idx=PAD)
-        model.set_input_embeddings(table)
-        assert model.get_input_embeddings() is table
-        assert (model.decoder.get_input_embeddings().weight is decoder_table) != shared
-        assert (model.get_output_embeddings().weight is table.weight) == shared
-        assert not torch.equal(model(**batch).logits, before)
-        model.save_pretrained(tmp_path / str(shared))
-        loaded = TextEncoderDecoderModel.from_pretrained(tmp_path / str(shared))
-        torch.testing.assert_close(loaded(**batch).logits, model(**batch).logits)
-    output = nn.Linear(12, V, bias=False)
-    model.set_output_embeddings(output)
-    assert model.get_output_embeddings() is output
-
-
-def test_a_decoder_given_as_a_configuration_follows_the_whole_as_its_fields_do(tmp_path: Path) -> None:
-    shape = {"d_model": 12, "decoder_layers": 1, "decoder_attention_heads": 2, "decoder_ffn_dim": 24}
-    given = TextEncoderDecoderConfig(
-        vocab_size=V, encoder={"hidden_size": 12, "num_attention_heads": 2}, decoder=MarianConfig(**shape)
-    )
-    assert vocabulary_sizes(given) == {V}
-    assert (given.decoder.pad_token_id, given.decoder.decoder_start_token_id) == (PAD, START)
-    assert given.share_embeddings
-    assert given.decoder.decoder_layers == 1
-    model = TextEncoderDecoderModel(given).eval()
-    model.save_pretrained(tmp_path)
-    loaded = TextEncoderDecoderModel.from_pretrained(tmp_path)
-    batch = {"input_ids": sources()[0], "decoder_input_ids": torch.tensor([[START, 5]])}
-    assert torch.equal(loaded(**batch).logits, model(**batch).logits)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_reentrant_checkpointing_trains_what_a_frozen_encoder_feeds(kind: str) -> None:
-    inside = BertConfig(vocab_size=V, hidden_size=12, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24)
-    model = tiny(kind, encoder={"backbone_config": inside, "freeze_embeddings": True}).train()
-    given = {"input_ids": sources()[0], "labels": sources()[3]}
-    expected = trained_by(model, given)
-    model.gradient_checkpointing_enable({"use_reentrant": True})
-    assert trained_by(model, given) == expected
-    model.enable_input_require_grads()  # as PEFT does besides
-    assert any(name.startswith("encoder.layers.0.") for name in expected)
-    model.disable_input_require_grads()
-    assert not model.encoder.embeddings._forward_hooks
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_embeddings_and_each_layer_stay_on_one_device(kind: str) -> None:
-    model = tiny(kind)
-    whole = (model.encoder.embeddings, *model.encoder.layers, *model.decoder.model.decoder.layers)
-    assert {type(module).__name__ for module in whole} <= set(model._no_split_modules)
-
-
-def test_fields_of_one_side_are_laid_over_the_saved_ones(tmp_path: Path) -> None:
-    saved = tiny("star_transformer").config
-    saved.save_pretrained(tmp_path)
-    config = AutoConfig.from_pretrained(
-        tmp_path, encoder={"hidden_dropout_prob": 0.3, "hidden_size": 24}, decoder={"dropout": 0.2}
-    )
-    assert (config.encoder.hidden_dropout_prob, config.decoder.dropout) == (0.3, 0.2)
-    # What follows from the width does so again, and all else is as it was.
-    assert (config.encoder.head_dim, config.encoder.embedding_size) == (12, 24)
-    assert config.encoder.num_attention_heads == saved.encoder.num_attention_heads
-    assert config.decoder.max_position_embeddings == saved.decoder.max_position_embeddings
-
-
-def test_the_decoder_uses_the_requested_attention_implementation(tmp_path: Path) -> None:
-    tiny("star_transformer").save_pretrained(tmp_path)
-    for way in ("eager", "sdpa"):
-        model = TextEncoderDecoderModel.from_pretrained(tmp_path, attn_implementation=way)
-        assert model.decoder.config._attn_implementation == way
-    model = TextEncoderDecoderModel.from_pretrained(tmp_path, attn_implementation="eager")
-    output = model(sources()[0], decoder_input_ids=torch.tensor([[START, 5]]), output_attentions=True)
-    assert [weights.shape[-2:] for weights in output.cross_attentions] == [
-        (2, 7)
-    ] * model.config.decoder.decoder_layers
-
-
-def test_states_requested_in_the_configuration_are_those_of_both_sides(tmp_path: Path) -> None:
-    tiny("star_transformer").save_pretrained(tmp_path)
-    requested = {"output_hidden_states": True, "output_attentions": True, "attn_implementation": "eager"}
-    model = TextEncoderDecoderModel.from_pretrained(tmp_path, **requested)
-    output = model(sources()[0], decoder_input_ids=torch.tensor([[START, 5]]))
-    layers = model.config.encoder.num_hidden_layers
-    assert len(output.encoder_hidden_states) == len(output.decoder_hidden_states) == layers + 1
-    assert len(output.encoder_attentions) == len(output.cross_attentions) == layers
-    none = model(sources()[0], decoder_input_ids=torch.tensor([[START, 5]]), output_hidden_states=False)
-    assert none.encoder_hidden_states is None
-
-
 def test_a_target_beyond_the_positions_is_refused() -> None:
     model, (source, *_) = tiny("star_transformer"), sources()
     message = "max_position_embeddings"
@@ -423,15 +216,3 @@ def test_a_target_beyond_the_positions_is_refused() -> None:
     with pytest.raises(ValueError, match=message):  # with the cache a step gives one token
         model.generate(source, num_beams=1, min_new_tokens=60, max_new_tokens=60)
     assert model(source, labels=torch.full((1, 40), 5)).logits.shape[1] == 40
-
-
-def test_a_missing_target_is_refused() -> None:
-    with pytest.raises(ValueError, match="decoder_input_ids"):
-        tiny("star_transformer")(sources()[0])
-
-
-def test_a_model_without_an_end_token_is_refused() -> None:
-    model = tiny("star_transformer")
-    model.generation_config.eos_token_id = None
-    with pytest.raises(ValueError, match="eos_token_id"):
-        generate_translations(model, {"input_ids": torch.tensor([[5, 6]])})
