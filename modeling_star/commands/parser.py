@@ -24,7 +24,7 @@ RECIPE_KEYS = frozenset(
     ("vocabulary_from", "model_revision", "dataset_revision", "dataset_title", "n_best_size", "shuffle_length_groups")
 ) | {
     *("max_eval_samples", "max_predict_samples", "layerwise_lr_decay", "max_tokenizer_samples", "card_examples"),
-    *("teacher_cache", "teacher_batch_size", "loss", "temperature", "hidden_weight", "augment"),
+    *("teacher_cache", "teacher_batch_size", "loss", "temperature", "alpha", "hidden_weight", "augment"),
 }
 # Keys of recipes of the command `distill`, which were about the choice between `glue` and `ner`.
 IGNORED_KEYS = frozenset(("task",))

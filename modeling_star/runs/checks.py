@@ -40,6 +40,13 @@ def check_arguments(
     check_names(model_args)
     check_exists("--dataset_name", data_args.dataset_name, "dataset")
     check_learning_rates(model_args, run_args)
+    tokens = run_args.max_tokens_per_batch
+    if tokens is not None and (tokens < 1 or training.world_size > 1):
+        raise UserError(
+            f"--max_tokens_per_batch {tokens} is given to {training.world_size} processes: it is a number from 1, and "
+            "for one process; omit it, and write --per_device_train_batch_size 1 --train_sampling_strategy "
+            "group_by_length."
+        )
 
 
 def check_training(training: TrainingArguments) -> None:

@@ -305,6 +305,7 @@ def make_trainer(
     if run_args.early_stopping_patience is not None:
         trainer.add_callback(EarlyStopping(run_args.early_stopping_patience))
     trainer.shuffle_length_groups = run_args.shuffle_length_groups
+    trainer.max_tokens_per_batch = run_args.max_tokens_per_batch
     trainer.learning_rates = rates
     trainer.averaged = run_args.average_checkpoints if training.do_train else 0
     return trainer

@@ -1,6 +1,7 @@
 """What a run shows in the terminal: little of the libraries below it, one bar, and a closing block."""
 
 import shlex
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import psutil
+import torch
 import transformers
 from huggingface_hub import utils as hub
 from transformers import ProgressCallback, TrainerControl, TrainerState, TrainingArguments
@@ -92,8 +95,20 @@ class TrainingBar(ProgressCallback):
         """One line; all values are in trainer_state.json."""
         values = {name: (logs or {})[name] for name in self.shown if name in (logs or {})}
         if values and self.training_bar is not None:
-            shown = (f"{name.replace('eval_', 'validation ').replace('_', ' ')} {x:.4g}" for name, x in values.items())
+            shown = [f"{name.replace('eval_', 'validation ').replace('_', ' ')} {x:.4g}" for name, x in values.items()]
+            shown.append(f"peak memory {peak_memory() / 2**30:.1f} GiB")
             self.training_bar.write(f"epoch {state.epoch or 0:.2f}: {', '.join(shown)}")
+
+
+def peak_memory() -> int:
+    """The most bytes that tensors took on this process's GPU so far, or without a GPU the process itself."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    if sys.platform == "win32":
+        return psutil.Process().memory_info().peak_wset
+    import resource  # Windows has none
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def closing_lines(task: Task, training: TrainingArguments, seeds: list[int], results: Mapping[str, Any]) -> list[str]:

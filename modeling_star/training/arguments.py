@@ -6,7 +6,7 @@ This file imports nothing heavy, so that `--help` answers at once.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 
 def flag(help: str, default: Any = None, **metadata: Any) -> Any:
@@ -203,7 +203,8 @@ class RunArguments:
     """The run."""
 
     _argument_group_name = "run"
-    class_weights = "none"  # a flag of the scripts whose data have classes
+    class_weights = "none"  # flags of the scripts whose data have classes
+    max_tokens_per_batch = cast("int | None", None)
     # Whether the user wrote --load_best_model_at_end false; TrainingArguments cannot tell it from the default.
     takes_last = False
     # Whether the user wrote --save_total_limit; without it the checkpoints are removed when the run is finished.
@@ -227,6 +228,10 @@ class LabelRunArguments(RunArguments):
     """The run, on data with classes."""
 
     class_weights: str = flag("Weights of the classes in the loss: none, balanced, or one number per class.", "none")
+    max_tokens_per_batch: int | None = flag(
+        "Most tokens of a training batch, padding included: batches of texts of like length, each of at most "
+        "--per_device_train_batch_size texts."
+    )
 
 
 # Old names, accepted on the command line, in recipes and in the arguments of earlier runs.

@@ -49,6 +49,8 @@ def settle_training(
     """
     settled = copy(training)  # dataclasses.replace would choose by the loss for some flags (seen in 5.23)
     settled.logging_nan_inf_filter = False  # it would replace NaN by the mean of other losses
+    if run_args.max_tokens_per_batch is not None:
+        settled.train_sampling_strategy = "group_by_length"  # whose sampler knows the lengths
     if not has_validation:
         settled.eval_strategy = "no"
     if isinstance(model, EncoderPreTrainedModel) and settled.ddp_find_unused_parameters is None:

@@ -21,7 +21,7 @@ from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 from ..errors import UserError
 from .checkpoints import follow_umask, last_checkpoint, seal_model, whole_checkpoints
 from .guards import all_finite, is_finite, not_finite
-from .samplers import ShuffledLengthGroups
+from .samplers import ShuffledLengthGroups, TokenBatches
 
 
 logger = logging.getLogger(__name__)
@@ -95,11 +95,13 @@ class StarTrainer(Trainer):
 
     Attributes:
         shuffle_length_groups: whether length-grouped batches come in random order.
+        max_tokens_per_batch: bound of the tokens of a training batch, padding included; `None` for none.
         averaged: number of the last checkpoints to average at the end of training; 0 for none.
         learning_rates: of parameters by name; the others have `args.learning_rate`.
     """
 
     shuffle_length_groups = True
+    max_tokens_per_batch: int | None = None
     averaged: int = 0
     _resumed: str | None = None
     learning_rates: Mapping[str, float] = MappingProxyType({})
@@ -205,18 +207,27 @@ class StarTrainer(Trainer):
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler | None:
         """
         As in Trainer, with length-grouped batches in random order unless `shuffle_length_groups` is off. Batches that
-        several processes read at once have similar lengths too, and the steps are those of one process.
+        several processes read at once have similar lengths too, and the steps are those of one process. With
+        `max_tokens_per_batch` the sampler returns whole batches.
 
         Trainer has no public way to set another order, and groups for one process (seen in 5.23).
         `get_train_dataloader` makes sure that Trainer still calls this.
         """
         sampler = super()._get_train_sampler(train_dataset)
         self._chose_order = True
-        if self.shuffle_length_groups and isinstance(sampler, LengthGroupedSampler):
-            args: TrainingArguments = self.args  # type: ignore[has-type]
+        if not isinstance(sampler, LengthGroupedSampler):
+            return sampler
+        args: TrainingArguments = self.args  # type: ignore[has-type]
+        seed = args.seed if args.data_seed is None else args.data_seed
+
+        def epoch() -> int:
+            return int(self.state.epoch or 0)
+
+        if self.max_tokens_per_batch is not None:
+            return TokenBatches(sampler.lengths, self.max_tokens_per_batch, args.train_batch_size, seed, epoch)
+        if self.shuffle_length_groups:
             sampler.batch_size *= args.world_size
-            seed = args.seed if args.data_seed is None else args.data_seed
-            return ShuffledLengthGroups(sampler, seed, lambda: int(self.state.epoch or 0))
+            return ShuffledLengthGroups(sampler, seed, epoch)
         return sampler
 
     def get_train_dataloader(self) -> DataLoader:

@@ -77,6 +77,10 @@ def snli(rows: list[Row]) -> str:
     return "".join(json.dumps(line) + "\n" for line in lines)
 
 
+def json_lines(rows: list[Row]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
 class Case(NamedTuple):
     """A recipe, what its files are called and hold, and the labels that a model then has."""
 
@@ -113,6 +117,8 @@ CASES = {
         ("--column_names=sentence1,sentence2,label",),
     ),
     "SNLI": Case("snli", "run_glue.py", "sentiment-en", "snli_1.0_{}.jsonl", snli, {"contradiction", "entailment"}),
+    "LitBank": Case("litbank", "run_ner.py", "ner-en", "{}.jsonl", json_lines, ENTITIES),
+    "statutes": Case("zh_statutes", "run_glue.py", "sentiment-zh", "{}.jsonl", json_lines, {"negative", "positive"}),
 }
 
 

@@ -2,6 +2,7 @@
 
 from itertools import pairwise, zip_longest
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from torch.utils.data import DataLoader
 from transformers import DataCollatorWithPadding, TrainingArguments
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from modeling_star.training.samplers import ShuffledLengthGroups
+from modeling_star.training.samplers import ShuffledLengthGroups, TokenBatches
 from modeling_star.training.trainer import StarTrainer
 
 
@@ -67,19 +68,20 @@ def test_the_order_follows_from_seed_and_epoch_alone() -> None:
     assert list(sampler(seed=1, epoch=1)) != first
 
 
-def trainer_of(folder: Path, batch: int) -> StarTrainer:
+def trainer_of(folder: Path, batch: int, **arguments: Any) -> StarTrainer:
     rows = [{"input_ids": [row] + [1] * (length - 1), "label": 0} for row, length in enumerate(LENGTHS)]
-    arguments = TrainingArguments(
+    training = TrainingArguments(
         output_dir=str(folder),
         train_sampling_strategy="group_by_length",
         per_device_train_batch_size=batch,
         use_cpu=True,
         seed=1,
+        **arguments,
     )
     tokenizer = word_tokenizer("a b")
     return StarTrainer(
-        model=tiny_model("StarTransformer", "ForSequenceClassification", vocab_size=50),
-        args=arguments,
+        model=tiny_model("StarTransformer", "ForSequenceClassification", vocab_size=50, max_position_embeddings=64),
+        args=training,
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         data_collator=DataCollatorWithPadding(tokenizer),
@@ -117,3 +119,42 @@ def test_two_processes_share_the_batches(skipped: int) -> None:
     parts = [batches(read(process)) for process in range(2)]
     together = [row for pair in zip_longest(*parts, fillvalue=[]) for batch in pair for row in batch]
     assert together == list(sampler(seed=1, epoch=1))[2 * skipped * BATCH :]
+
+
+def test_batches_bounded_by_tokens_hold_every_text_once_and_differ_between_epochs() -> None:
+    lengths = [3 + row * 7 % 397 for row in range(397)]
+
+    def of_epoch(epoch: int) -> list[list[int]]:
+        return list(TokenBatches(lengths, 900, 16, 1, lambda: epoch))
+
+    epochs = [of_epoch(epoch) for epoch in range(3)]
+    assert epochs[0] != epochs[1]
+    assert {frozenset(batch) for batch in epochs[0]} != {frozenset(batch) for batch in epochs[1]}
+    for batches_of_epoch in epochs:
+        assert sorted(row for batch in batches_of_epoch for row in batch) == list(range(397))
+        assert len(batches_of_epoch) == len(TokenBatches(lengths, 900, 16, 1, lambda: 0))
+        for batch in batches_of_epoch:
+            assert len(batch) <= 16
+            assert len(batch) * max(lengths[row] for row in batch) <= 900
+    tokens = sum(lengths)
+    padded = sum(len(batch) * max(lengths[row] for row in batch) for batch in epochs[0])
+    assert padded < 1.15 * tokens
+    orders = [[[0], [1, 2]], [[0], [2, 1]], [[1, 2], [0]], [[2, 1], [0]]]
+    assert list(TokenBatches([5, 1, 0], 2, 16, 1, lambda: 0)) in orders
+
+
+def test_a_run_with_batches_bounded_by_tokens_resumes_exactly(tmp_path: Path) -> None:
+    def trained(folder: Path, checkpoint: str | None = None) -> tuple[list[float], dict[str, torch.Tensor]]:
+        torch.manual_seed(1)  # the weights that the model begins with
+        trainer = trainer_of(folder, 16, num_train_epochs=3, save_steps=5, logging_steps=1, report_to="none")
+        trainer.max_tokens_per_batch = 100
+        assert len(trainer.get_train_dataloader()) == 19
+        trainer.train(checkpoint)
+        losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+        return losses, trainer.model.state_dict()
+
+    losses, straight = trained(tmp_path)
+    assert len(losses) == 3 * 19
+    resumed_losses, resumed = trained(tmp_path / "again", str(tmp_path / "checkpoint-25"))
+    assert resumed_losses == losses
+    assert all(torch.equal(resumed[name], tensor) for name, tensor in straight.items())
