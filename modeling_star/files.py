@@ -31,6 +31,16 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], o
     return path
 
 
+REPORT = "report"
+"""The folder, in that of a run, with its scores, plots, predictions and mistakes. The model is beside it."""
+
+
+def find_report(folder: Path, name: str) -> Path:
+    """The path of a file of a run's report, there or not; that of a run of version 0.2 is beside the model."""
+    inside, beside = folder / REPORT / name, folder / name
+    return beside if beside.is_file() and not inside.is_file() else inside
+
+
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
     """Write UTF-8 text with "\\n" line ends, atomically."""
     return write_atomically(path, lambda stream: stream.write(text.encode()))

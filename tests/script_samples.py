@@ -134,11 +134,11 @@ def files(folder: Path, *splits: str) -> list[str]:
 
 
 def results_of(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
+    return json.loads((folder / "report" / "all_results.json").read_text(encoding="utf-8"))
 
 
 def log_of(folder: Path) -> list[dict[str, Any]]:
-    return json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
+    return json.loads((folder / "report" / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
 
 
 def hashes(folder: Path) -> dict[str, str]:

@@ -399,7 +399,7 @@ def kill_case(case: Case) -> None:
     done = begin_or_resume()
     if done.code:
         raise SoakError(f"exit code {done.code}\n{done.error[-3000:]}")
-    names = ["model.safetensors", "tokenizer.json", *(() if name == "mlm" else ("predictions_test.jsonl",))]
+    names = ["model.safetensors", "tokenizer.json", *(() if name == "mlm" else ("report/predictions_test.jsonl",))]
     changed = [file for file in names if (run / file).read_bytes() != (straight / file).read_bytes()]
     losses = [[(e["step"], e.get("loss"), e.get("eval_loss")) for e in log_of(each)] for each in (run, straight)]
     if changed or losses[0][:-1] != losses[1][:-1]:

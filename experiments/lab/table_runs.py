@@ -24,7 +24,7 @@ from modeling_star.errors import UserError
 from modeling_star.evaluation.bootstrap import count_examples, score_counts
 from modeling_star.evaluation.compare import MADE_BY, SCORED_BY, read_system
 from modeling_star.evaluation.reports import metrics_only
-from modeling_star.files import write_text
+from modeling_star.files import find_report, write_text
 from modeling_star.runs.output_folder import lock_output_dir
 from modeling_star.training.checkpoints import last_checkpoint
 
@@ -272,12 +272,12 @@ class Runner:
             kept = self.finished.read_prerequisite(name)
             arguments = self.table.prerequisite_arguments(name)
             resumed = False
-            if kept is None or not (model / SCORES).is_file():
+            if kept is None or not find_report(model, SCORES).is_file():
                 try:
                     resumed = self._run_script(name, self.table.prerequisites[name].script, arguments, model.parent)
                 except UserError as error:
                     raise PrerequisiteError(str(error)) from None
-            results = json.loads((model / SCORES).read_text(encoding="utf-8"))
+            results = json.loads(find_report(model, SCORES).read_text(encoding="utf-8"))
             scores = metrics_only({key: value for key, value in results.items() if key.startswith("eval_")})
             if kept is not None:
                 if kept["scores"] != scores:
@@ -286,7 +286,7 @@ class Runner:
                         f"scores are {scores}, not {kept['scores']}. Keep the runs apart: --results NAME --work NAME"
                     )
                 return
-            history = json.loads((model / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
+            history = json.loads(find_report(model, "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
             on_test = metrics_only({key: value for key, value in results.items() if key.startswith("test_")})
             result = {
                 "scores": scores,
@@ -325,7 +325,7 @@ class Runner:
             UserError: the script failed, or was begun here with other arguments or another model, or still runs.
         """
         model, recipe = folder / "model", folder / "recipe.yaml"
-        finished = (model / SCORES).is_file()
+        finished = find_report(model, SCORES).is_file()
         resumes = not finished and last_checkpoint(model) is not None
         # Without the names of this machine's folders, and with what identifies the models in them.
         made_by = arguments | {f"${name}": words for name, words in self._began_from(arguments).items()}
@@ -371,11 +371,13 @@ class Runner:
         """
         task = self.table.tasks[configuration.task]
         name, full = SCORED_BY[MADE_BY[task.script]][task.metric]
-        scores = json.loads((model / SCORES).read_text(encoding="utf-8"))
+        scores = json.loads(find_report(model, SCORES).read_text(encoding="utf-8"))
         needed = [f"eval_{name}", *([f"test_{name}"] if "test_file" in arguments else [])]
         absent = [score for score in needed if score not in scores]
         if absent:
-            raise UserError(f"{model / SCORES} has no {', '.join(absent)}: {task.script} does not report it.")
+            raise UserError(
+                f"{find_report(model, SCORES)} has no {', '.join(absent)}: {task.script} does not report it."
+            )
         result = {
             "metric": task.metric,
             "validation": scores[f"eval_{name}"] / full,

@@ -4,6 +4,7 @@ An encoder of this package with the decoder of the standard Transformer, for tra
 Axes: b batch  n source columns  m target columns  d width of the encoder  w width of the decoder  V vocabulary
 """
 
+import os
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from modeling_star.models.modeling_disan import DisanModel
 from modeling_star.models.modeling_encoder import EncoderModel, EncoderOutput
 from modeling_star.models.modeling_star import StarTransformerModel
 from modeling_star.models.modeling_vanilla import VanillaTransformerModel
-from modeling_star.models.saving import as_published
+from modeling_star.models.saving import code_apart
 from modeling_star.models.tag_schemes import IGNORE_INDEX
 from modeling_star.models.token_layout import is_traced
 
@@ -87,10 +88,12 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
         if isinstance(module, nn.Linear):
             init.xavier_uniform_(module.weight)
 
-    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
-        """As in PreTrainedModel, with the code of this class also where FSDP or a user has subclassed it."""
-        with as_published(self):
-            super().save_pretrained(*args, **kwargs)
+    def save_pretrained(
+        self, save_directory: str | os.PathLike[str], is_main_process: bool = True, *args: Any, **kwargs: Any
+    ) -> None:
+        """As in PreTrainedModel, with the code of this class in `code/`, also where FSDP or a user has subclassed it."""
+        with code_apart(self, save_directory, is_main_process):
+            super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
 
     @classmethod
     def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Any:

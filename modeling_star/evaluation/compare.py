@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UserError
+from ..files import find_report
 from .bootstrap import bootstrap_counts, count_runs, score_counts
 from .reports import baseline_line, markdown_table, score_prefix, summarize_seeds
 
@@ -72,10 +73,10 @@ def read_system(folder: Path, split: str = "test") -> System:
         UserError: there are none, or they have no labels, or the runs are of different examples.
     """
     name = f"predictions_{split}.jsonl"
-    runs = [path.parent for path in sorted(folder.glob(f"seed-*/{name}"))] or [folder]
-    if not (runs[0] / name).is_file():
+    runs = [run for run in sorted(folder.glob("seed-*")) if find_report(run, name).is_file()] or [folder]
+    if not find_report(runs[0], name).is_file():
         raise UserError(f"{folder} has no {name}: name the output folder of a finished run, or another --split.")
-    rows = [_read_rows(run / name) for run in runs]
+    rows = [_read_rows(find_report(run, name)) for run in runs]
     kind = next((key for key in SCORED_BY if key in rows[0][0]), "index")
     is_multi_label = kind == "index" and isinstance(rows[0][0].get("label"), list)
 
@@ -86,7 +87,7 @@ def read_system(folder: Path, split: str = "test") -> System:
     for run, labels in zip(runs, references, strict=True):
         _check_same_examples(runs[0], references[0], run, labels)
     predictions = [[comparable(row["predicted"]) for row in run] for run in rows]
-    paths = [run / "all_results.json" for run in runs]
+    paths = [find_report(run, "all_results.json") for run in runs]
     results = [json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {} for path in paths]
     return System(folder, kind, is_multi_label, references[0], predictions, results)
 

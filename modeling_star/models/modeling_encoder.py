@@ -9,6 +9,7 @@ Axes: b batch  n columns  N flat tokens  w width of the table  d width
 
 import importlib
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ if TYPE_CHECKING:  # these lines also tell transformers which files to save
     from .char_cnn import CharCNN
     from .pairs import split_pairs as split_pairs
     from .pretrained_embeddings import model_on_encoder as model_on_encoder
-    from .saving import auto_map as auto_map
+    from .saving import code_apart as code_apart
     from .vocabulary import VocabularyTables
 
 logger = logging.get_logger(__name__)
@@ -485,13 +486,12 @@ class EncoderPreTrainedModel(PreTrainedModel):
 
     # ------ saving
 
-    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
-        """As in PreTrainedModel; the saved folder names every head, so that any of them loads without this package."""
-        saving = optional_part("saving")
-        with saving.as_published(self) as published:
-            if published is not None:
-                self.config.auto_map = saving.auto_map(published, type(self.config))
-            super().save_pretrained(*args, **kwargs)
+    def save_pretrained(
+        self, save_directory: str | os.PathLike[str], is_main_process: bool = True, *args: Any, **kwargs: Any
+    ) -> None:
+        """As in PreTrainedModel, with the code in `code/`, so that any head loads without this package."""
+        with optional_part("saving").code_apart(self, save_directory, is_main_process):
+            super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
 
 
 class EncoderModel(EncoderPreTrainedModel):

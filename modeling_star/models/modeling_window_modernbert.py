@@ -7,9 +7,10 @@ encoder runs.
 """
 
 import importlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,6 +26,7 @@ from transformers import (
 from transformers.masking_utils import create_bidirectional_mask, create_bidirectional_sliding_window_mask
 
 from .configuration_window_modernbert import WindowModernBertConfig
+from .saving import code_apart
 from .window_attention import ends_of, window_mask
 from .window_interface import WINDOW, is_traced, register_window_attention
 
@@ -37,13 +39,6 @@ class WindowModernBertPreTrainedModel(PreTrainedModel):
     """What the models below share."""
 
     config_class = WindowModernBertConfig
-    auto_classes: ClassVar[dict[str, str]] = {
-        "AutoModel": "Model",
-        "AutoModelForMaskedLM": "ForMaskedLM",
-        "AutoModelForQuestionAnswering": "ForQuestionAnswering",
-        "AutoModelForSequenceClassification": "ForSequenceClassification",
-        "AutoModelForTokenClassification": "ForTokenClassification",
-    }
 
     def __init__(self, config: WindowModernBertConfig, *args: Any, **kwargs: Any):
         super().__init__(config, *args, **kwargs)
@@ -132,13 +127,12 @@ class WindowModernBertPreTrainedModel(PreTrainedModel):
         model.load_state_dict(weights)
         return model.eval()
 
-    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
-        """As in PreTrainedModel; the saved folder names every head, so that any of them loads without this package."""
-        if type(self)._auto_class is not None:
-            modeling, config = (kind.__module__.rsplit(".", 1)[-1] for kind in (type(self), type(self.config)))
-            heads = {auto: f"{modeling}.WindowModernBert{ending}" for auto, ending in self.auto_classes.items()}
-            self.config.auto_map = {"AutoConfig": f"{config}.WindowModernBertConfig", **heads}
-        super().save_pretrained(*args, **kwargs)
+    def save_pretrained(
+        self, save_directory: str | os.PathLike[str], is_main_process: bool = True, *args: Any, **kwargs: Any
+    ) -> None:
+        """As in PreTrainedModel, with the code in `code/`, so that any head loads without this package."""
+        with code_apart(self, save_directory, is_main_process):
+            super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
 
 
 class WindowModernBertModel(WindowModernBertPreTrainedModel, ModernBertModel):

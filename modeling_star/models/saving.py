@@ -1,10 +1,13 @@
 """What a saved folder says of its code, so that it loads where this package is not installed."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.dynamic_module_utils import custom_object_save
 
 
 # Auto class -> ending of the class name that serves it, for every encoder.
@@ -17,33 +20,55 @@ AUTO_CLASSES = {
 }
 
 
+CODE = "code"
+"""The folder with the code in a saved one; auto_map names its classes as "code/modeling_star.StarTransformerModel"."""
+
+
 @contextmanager
-def as_published(model: PreTrainedModel) -> Iterator[type[PreTrainedModel] | None]:
+def code_apart(model: PreTrainedModel, folder: str | os.PathLike[str], is_main_process: bool = True) -> Iterator[None]:
     """
-    Give a model, for a while, the name of the class whose code is saved with it.
+    Write a model's code to `folder/code`, and name it in the configuration, which transformers saves within this.
 
-    transformers copies the file of an object's class. FSDP replaces the class of a model (`fully_shard`), and users
-    define subclasses: the saved class is the nearest registered one (`register_for_auto_class`).
+    transformers would copy the file of an object's class, and those that it imports, beside the weights. FSDP replaces
+    the class of a model (`fully_shard`), and users define subclasses: the saved class is the nearest registered one
+    (`register_for_auto_class`). Where none is registered, nothing changes.
 
-    Yields:
-        That class, or `None` where none is registered.
+    Args:
+        model: any model; within, transformers finds no code to copy.
+        folder: that the model is saved to.
+        is_main_process: whether this one of several processes writes.
     """
-    current = type(model)
+    current, config = type(model), model.config
     published = next((base for base in current.__mro__ if vars(base).get("_auto_class") is not None), None)
-    if published not in (None, current):
-        model.__class__ = type(published.__name__, (current,), {"__module__": published.__module__})
+    if published is None:
+        yield
+        return
+    # `_auto_class` is what `register_for_auto_class` sets (seen in 5.23).
+    as_published = {"__module__": published.__module__, "_auto_class": None}
+    model.__class__ = type(published.__name__, (current,), as_published)
     try:
-        yield published
+        if is_main_process:
+            code = Path(folder, CODE)
+            code.mkdir(parents=True, exist_ok=True)
+            custom_object_save(model, code)
+            if type(config)._auto_class is not None:
+                custom_object_save(config, code)
+        config.auto_map = {auto: f"{CODE}/{name}" for auto, name in auto_map(published, type(config)).items()}
+        config._auto_class = None  # of this object alone
+        yield
     finally:
         model.__class__ = current
+        vars(config).pop("_auto_class", None)
 
 
 def auto_map(model: type[PreTrainedModel], config: type[PreTrainedConfig]) -> dict[str, str]:
-    """The Auto classes of an encoder's models; a custom class is left to transformers."""
+    """The Auto classes of a registered model; those of all of its encoder's models for one of `AUTO_CLASSES`."""
     module = sys.modules[model.__module__]
-    endings = [ending for ending in AUTO_CLASSES.values() if model.__name__.endswith(ending)]
-    stem = model.__name__.removesuffix(endings[0]) if endings else model.__name__
-    named = {"AutoConfig": f"{config.__module__.rsplit('.', 1)[-1]}.{config.__name__}"}
-    names = {auto: f"{stem}{ending}" for auto, ending in AUTO_CLASSES.items()}
     modeling = model.__module__.rsplit(".", 1)[-1]
-    return named | {auto: f"{modeling}.{name}" for auto, name in names.items() if hasattr(module, name)}
+    names = {str(model._auto_class): model.__name__}
+    if model._auto_class in AUTO_CLASSES:
+        stem = model.__name__.removesuffix(AUTO_CLASSES[model._auto_class])
+        all_heads = {auto: f"{stem}{ending}" for auto, ending in AUTO_CLASSES.items()}
+        names |= {auto: name for auto, name in all_heads.items() if hasattr(module, name)}
+    named = {"AutoConfig": f"{config.__module__.rsplit('.', 1)[-1]}.{config.__name__}"}
+    return named | {auto: f"{modeling}.{name}" for auto, name in names.items()}

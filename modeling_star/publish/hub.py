@@ -10,6 +10,8 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from transformers import TrainingArguments
 
 from ..errors import UserError
+from ..files import REPORT
+from ..models.saving import CODE
 from ..training.checkpoints import ARGUMENTS
 from ..training.sources import unreachable_errors
 
@@ -18,19 +20,23 @@ NEEDED = {"config.json": "the configuration", "model.safetensors": "the weights"
 SHARED = (
     *("config.json", "generation_config.json", "model*.safetensors", "model.safetensors.index.json", "*.py"),
     *("manifest.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *("vocab.json", "vocab.txt", "merges.txt"),
-    *("README.md", "all_results.json", "training_curves.png", "confusion_*.png", "classes_*.md"),
+    *("vocab.json", "vocab.txt", "merges.txt", "README.md"),
+)
+"""The files of a model that are uploaded: no pickles, which may hide code, and nothing that was put beside them."""
+
+# Those of a run of version 0.2 are beside the model.
+_REPORTS = (
+    *("all_results.json", "training_curves.png", "confusion_*.png", "classes_*.md"),
     *("entities_*.png", "entities_*.md", "lengths_*.png", "lengths_*.md"),
 )
-"""The files of a run that are uploaded: no pickles, which may hide code, and nothing that was put beside them."""
-
 # These hold texts of validation and test.
 _PREDICTIONS = ("predictions_*.jsonl", "predictions_*.conll", "answers_*.json", "errors_*.html")
 
 
 def files_to_share(folder: Path, predictions: bool = False, examples: bool = False) -> list[str]:
     """
-    The names of the files to upload, with predictions on request; links to files elsewhere are not among them.
+    The paths in a folder of the files to upload, with predictions on request; links to files elsewhere are not among
+    them.
 
     Args:
         folder: an output folder.
@@ -43,7 +49,7 @@ def files_to_share(folder: Path, predictions: bool = False, examples: bool = Fal
     arguments = folder / ARGUMENTS
     if arguments.is_file() and json.loads(arguments.read_text(encoding="utf-8")).get("model_type") == "tfidf":
         raise UserError(f"{folder} is a TF-IDF model, which transformers cannot load: it is not published on the Hub.")
-    names = [path.name for path in sorted(folder.glob("*")) if path.is_file() and not path.is_symlink()]
+    names = _files_in(folder)
     for name, what in NEEDED.items():
         is_sharded = name == "model.safetensors" and f"{name}.index.json" in names
         if not is_sharded and name not in names:
@@ -56,8 +62,17 @@ def files_to_share(folder: Path, predictions: bool = False, examples: bool = Fal
             f"{folder / 'README.md'} has examples (`widget`), which may be texts of your data: delete them there and "
             "in its code, or add --examples."
         )
-    patterns = SHARED + (_PREDICTIONS if predictions else ())
-    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    reports = _REPORTS + (_PREDICTIONS if predictions else ())
+
+    def chosen(patterns: tuple[str, ...], of: Path = folder) -> list[str]:
+        return [name for name in _files_in(of) if any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+    code = [f"{CODE}/{name}" for name in chosen(("*.py",), folder / CODE)]
+    return chosen(SHARED + reports) + code + [f"{REPORT}/{name}" for name in chosen(reports, folder / REPORT)]
+
+
+def _files_in(folder: Path) -> list[str]:
+    return [path.name for path in sorted(folder.glob("*")) if path.is_file() and not path.is_symlink()]
 
 
 def upload(

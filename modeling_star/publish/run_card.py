@@ -12,6 +12,7 @@ from transformers import PreTrainedConfig
 from ..data.entities import aggregation_for
 from ..data.writing_systems import language_of
 from ..evaluation.reports import metrics_only
+from ..files import REPORT
 from ..training.arguments import ModelArguments, RunArguments
 from ..training.task import Task
 from ..training.trainer import StarTrainer
@@ -79,10 +80,10 @@ def run_card(task: Task, trainer: StarTrainer, results: dict[str, Any], sections
         usage_options=task.usage_options,
         tables=sections,
         pictures={
-            "Training curves": "training_curves.png",
-            "Entities by type": "entities_test.png",
-            "Confusion matrix": "confusion_test.png",
-            "Answers by length of the context": "lengths_test.png",
+            "Training curves": f"{REPORT}/training_curves.png",
+            "Entities by type": f"{REPORT}/entities_test.png",
+            "Confusion matrix": f"{REPORT}/confusion_test.png",
+            "Answers by length of the context": f"{REPORT}/lengths_test.png",
         },
         repo_id=training.hub_model_id,
     )

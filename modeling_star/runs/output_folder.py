@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 from transformers import TrainingArguments
 
 from ..errors import UserError
-from ..files import no_empty_folder
+from ..files import find_report, no_empty_folder
 from ..loading import MANIFEST
 from ..training.arguments import STUDENT, DataArguments, ModelArguments, RunArguments, current_names
 from ..training.checkpoints import ARGUMENTS, differences, find_fault, last_checkpoint, missing_state
@@ -123,7 +123,7 @@ def check_output_dir(folder: Path, resume: str | None, may_restart: bool = False
 
 def is_finished(folder: Path) -> bool:
     """Whether the folder of a run has a trained model and its results."""
-    return (folder / MANIFEST).is_file() and (folder / "all_results.json").is_file()
+    return (folder / MANIFEST).is_file() and find_report(folder, "all_results.json").is_file()
 
 
 def check_new(folder: Path) -> None:
@@ -229,7 +229,7 @@ def plan_seeds(
         raise UserError(f"The seeds in {parent} have other arguments ({changes}): restore them, or name a new folder.")
     # A seed that was killed before its first whole checkpoint must not keep the others from resuming.
     may_restart = (parent / ARGUMENTS).is_file()
-    finished = [(folder / "all_results.json").is_file() for folder in folders]
+    finished = [find_report(folder, "all_results.json").is_file() for folder in folders]
     return [
         (done, None if done else check_output_dir(folder, resume, may_restart))
         for folder, done in zip(folders, finished, strict=True)

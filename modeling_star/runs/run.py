@@ -20,7 +20,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallb
 from ..data.splits import hold_out, load_splits, take_first
 from ..data.windows import tokenizing
 from ..evaluation.reports import plot_training_curves, score_prefix, seeds_table, summarize_seeds
-from ..files import write_json, write_text
+from ..files import REPORT, find_report, write_json, write_text
 from ..loading import check_whole
 from ..models.modeling_encoder import longest_input
 from ..publish.hub import upload_run
@@ -112,8 +112,9 @@ def run(
             write_json(folder / ARGUMENTS, config)
         for seed, each, (is_finished, checkpoint) in zip(seeds, folders, plan, strict=True):
             if is_finished:
-                logger.info(f"The run of seed {seed} is finished already: {each / 'all_results.json'}")
-                results[seed] = json.loads((each / "all_results.json").read_text(encoding="utf-8"))
+                scores = find_report(each, "all_results.json")
+                logger.info(f"The run of seed {seed} is finished already: {scores}")
+                results[seed] = json.loads(scores.read_text(encoding="utf-8"))
                 continue
             of_seed = copy(training)
             of_seed.seed, of_seed.output_dir, of_seed.resume_from_checkpoint = seed, str(each), checkpoint
@@ -207,7 +208,7 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     if trainer.is_world_process_zero():
         if training.do_train:
             sections |= task.compare(trainer, results)
-        write_json(folder / "all_results.json", results)
+        write_json(folder / REPORT / "all_results.json", results)
         if training.do_train:
             write_model_card(folder, run_card(task, trainer, results, sections))
             if training.push_to_hub:
@@ -321,23 +322,25 @@ def separate_rates(task: Task, training: TrainingArguments, model: PreTrainedMod
 
 
 def train(task: Task, trainer: StarTrainer, results: dict[str, Any]) -> None:
-    """Train or resume; save the best model, its state and the curves."""
+    """Train or resume; save the best model, what was logged and the curves."""
     training = trainer.args
     output = trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
     task.complete(trainer)
     trainer.save_model(_internal_call=True)  # uploaded after it is measured
-    trainer.save_state()
     metrics = output.metrics
     if training.resume_from_checkpoint:
         metrics = {name: value for name, value in metrics.items() if name not in _SINCE_RESUMED}
     results |= metrics | {"train_samples": len(trainer.train_dataset), **task.sample_counts}
     results["parameters"] = trainer.model.num_parameters()
     if trainer.is_world_process_zero():
+        report = Path(training.output_dir) / REPORT
+        report.mkdir(exist_ok=True)
+        trainer.state.save_to_json(str(report / "trainer_state.json"))
         chosen_by = (training.metric_for_best_model or task.metrics.metric_for_best_model).removeprefix("eval_")
         score = None if chosen_by == "loss" else chosen_by  # the loss has its own panel
         plot_training_curves(
             trainer.state.log_history,
-            Path(training.output_dir) / "training_curves.png",
+            report / "training_curves.png",
             metric=score,
             greater_is_better=score not in LESS_IS_BETTER,
         )
@@ -365,7 +368,7 @@ def score(task: Task, trainer: StarTrainer, split: str, features: Any, results: 
     one_label = task.metrics.task in ("entities", "tokens", "single_label_classification")
     if trainer.args.do_train and split.startswith("validation") and one_label and output.label_ids is not None:
         warn_about_majority(predictions, output.label_ids, task.data.label_list, split)
-    return task.report(Path(trainer.args.output_dir), split, features, predictions)
+    return task.report(Path(trainer.args.output_dir) / REPORT, split, features, predictions)
 
 
 # ------ baselines and several seeds
@@ -376,7 +379,7 @@ def run_baseline(baseline: Baseline, task: Task, training: TrainingArguments) ->
     results = baseline(task, training)
     folder = Path(training.output_dir)
     write_json(folder / ARGUMENTS, run_config(task.model_args, task.data_args, task.run_args, training))
-    write_json(folder / "all_results.json", results)
+    write_json(folder / REPORT / "all_results.json", results)
     return results
 
 
@@ -387,7 +390,7 @@ def report_seeds(
     summary = summarize_seeds(results)
     if is_main:
         table = seeds_table(results, [f"{prefix}_{metric}" for prefix in ("eval", "test")])
-        write_json(folder / "all_results.json", {"seeds": list(results), **summary})
-        write_text(folder / "seeds.md", table + "\n")
+        write_json(folder / REPORT / "all_results.json", {"seeds": list(results), **summary})
+        write_text(folder / REPORT / "seeds.md", table + "\n")
         print(table)
     return summary

@@ -16,6 +16,7 @@ from huggingface_hub import utils as hub
 from transformers import ProgressCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ..evaluation.reports import score_lines
+from ..files import REPORT
 from ..training.task import Task
 
 
@@ -126,13 +127,15 @@ def closing_lines(task: Task, training: TrainingArguments, seeds: list[int], res
     lines = [f"{mean}{line}" for line in score_lines(results, task.metrics.metric_for_best_model)[:4]]
     has_model = (model / "config.json").is_file()
     if len(seeds) > 1:
-        lines.append(f"Folders of the seeds, and their means in seeds.md and all_results.json: {folder}")
+        lines.append(
+            f"Folders of the seeds, and their means in {REPORT}/seeds.md and {REPORT}/all_results.json: {folder}"
+        )
     elif has_model:
-        lines.append(f"Model, its card README.md, and scores in all_results.json: {folder}")
+        lines.append(f"Model, its card README.md, and scores in {REPORT}/all_results.json: {folder}")
     else:
-        lines.append(f"Scores in all_results.json: {folder}")
-    if pages := sorted(path.name for path in folder.glob("errors_*.html")):
-        lines.append(f"Mistakes, worst first: {', '.join(str(folder / page) for page in pages)}")
+        lines.append(f"Scores in {REPORT}/all_results.json: {folder}")
+    if pages := sorted((folder / REPORT).glob("errors_*.html")):
+        lines.append(f"Mistakes, worst first: {', '.join(map(str, pages))}")
     if has_model and task.pipeline in _EXAMPLES:
         is_pair = task.pipeline == "text-classification" and task.needs_types
         example = '--pairs "A text." "Another text."' if is_pair else _EXAMPLES[task.pipeline]

@@ -14,6 +14,7 @@ from transformers import EvalPrediction, TrainingArguments
 from ..data.writing_systems import FIRST_CJK
 from ..errors import UserError
 from ..evaluation.reports import score_prefix
+from ..files import REPORT
 from ..inference.tfidf import TfidfClassifier, make_vectorizer
 from ..training.losses import class_weights
 from ..training.task import Task, is_scored
@@ -68,7 +69,7 @@ def run_tfidf(task: Task, training: TrainingArguments) -> dict[str, Any]:
             logits = classifier.log_probabilities(texts[split])
             if split in labels:
                 results |= _scores(task, split, logits, labels[split])
-            task.report(folder, split, data.splits[split], logits)
+            task.report(folder / REPORT, split, data.splits[split], logits)
     classifier.save(folder)
     return results
 

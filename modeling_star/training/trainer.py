@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler
 from transformers import EarlyStoppingCallback, Trainer, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 
@@ -178,7 +179,7 @@ class StarTrainer(Trainer):
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """
-        As in Trainer, with a manifest of the final model.
+        As in Trainer, with a manifest of the final model, and without the pickle of the arguments.
 
         Raises:
             UserError: a weight is NaN or infinite, so that no checkpoint and no result has such weights.
@@ -189,6 +190,7 @@ class StarTrainer(Trainer):
         super().save_model(output_dir, _internal_call)
         if self.args.should_save:
             folder = Path(output_dir or self.args.output_dir)
+            (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # nothing reads it, in a checkpoint neither
             if output_dir is None:
                 seal_model(folder)
             else:  # a checkpoint has its manifest when all of its files are written

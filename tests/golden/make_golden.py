@@ -255,17 +255,21 @@ def vocabulary(folder: Path) -> Snapshot:
 
 def validation_rows(folder: Path) -> list[Any]:
     """The rows that were held out, as the file of predictions has them, without what the model says."""
-    lines = (folder / "predictions_validation.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (folder / "report" / "predictions_validation.jsonl").read_text(encoding="utf-8").splitlines()
     return [{key: value for key, value in json.loads(line).items() if key in GIVEN} for line in lines]
 
 
 def snapshot(case: Case, folder: Path) -> Snapshot:
     """What is kept of a run's output folder."""
-    results = read_json(folder / "all_results.json")
+    results = read_json(folder / "report" / "all_results.json")
     numbers = {name: value for name, value in sorted(results.items()) if not TIMES.search(name)}
     kept: Snapshot = {
         # Code that is saved with a model is named after its modules, which may move.
-        "files": sorted(path.name for path in folder.iterdir() if path.is_file() and path.suffix != ".py"),
+        "files": sorted(
+            path.relative_to(folder).as_posix()
+            for path in folder.rglob("*")
+            if path.is_file() and path.suffix != ".py"
+        ),
         "result_names": sorted(results),
         "counts": {name: value for name, value in numbers.items() if COUNTS.search(name)},
         "scores": {name: float(value) for name, value in numbers.items() if not COUNTS.search(name)},
@@ -275,7 +279,7 @@ def snapshot(case: Case, folder: Path) -> Snapshot:
         kept |= {"labels": label_order(folder), "problem_type": config.get("problem_type")}
     if (folder / "tokenizer.json").is_file():
         kept["vocabulary"] = vocabulary(folder)
-    if (folder / "predictions_validation.jsonl").is_file():
+    if (folder / "report" / "predictions_validation.jsonl").is_file():
         rows = validation_rows(folder)
         kept["held_out"] = rows if case.full else {"rows": len(rows), "sha256": digest(rows)}
     return kept

@@ -247,7 +247,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory, tiny_bert_path: str) -> Path
 
 
 def files_in(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
 def write_cases(root: Path, names: list[str]) -> None:
@@ -299,12 +299,12 @@ def assert_same_bits(actual: Path, expected: Path) -> None:
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_the_folder_holds_exactly_what_loading_needs(case: tuple[str, str, str], saved: Path) -> None:
     files = json.loads((saved / "files.json").read_text())[name_of(case)]
-    assert set(files) == CODE[case[0]] | {"config.json", "model.safetensors"}
+    assert set(files) == {f"code/{file}" for file in CODE[case[0]]} | {"config.json", "model.safetensors"}
 
 
 @pytest.mark.parametrize("stem", TAGGERS)
 def test_a_folder_with_a_tokenizer_adds_the_tokenizer_files_only(stem: str, saved: Path) -> None:
-    model_files = CODE[stem] | {"config.json", "model.safetensors"}
+    model_files = {f"code/{file}" for file in CODE[stem]} | {"config.json", "model.safetensors"}
     assert set(files_in(saved / f"{stem}-tagger")) - model_files == {"tokenizer.json", "tokenizer_config.json"}
 
 

@@ -465,8 +465,8 @@ def test_a_subclass_has_the_loss_of_its_parent_and_is_saved_as_it(own: type[PreT
     assert type(model) is own
     config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     assert config["architectures"] == [parent.__name__]
-    assert config["auto_map"]["AutoModelForTokenClassification"].startswith("modeling_star.StarTransformerFor")
-    assert (tmp_path / "modeling_star.py").is_file()
+    assert config["auto_map"]["AutoModelForTokenClassification"].startswith("code/modeling_star.StarTransformerFor")
+    assert (tmp_path / "code" / "modeling_star.py").is_file()
     labels = torch.ones_like(some_inputs()["input_ids"])
     given = {"start_positions": labels[:, 0], "end_positions": labels[:, 1]} if own is Reader else {"labels": labels}
     losses = [kind.from_pretrained(tmp_path)(**some_inputs(), **given).loss for kind in (own, parent)]
@@ -480,7 +480,7 @@ def test_a_registered_subclass_is_saved_as_itself(tmp_path: Path) -> None:
     Own.register_for_auto_class("AutoModelForTokenClassification")
     Own(Own.config_class(**TINY)).save_pretrained(tmp_path)
     auto_map = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))["auto_map"]
-    assert auto_map["AutoModelForTokenClassification"] == "test_save_load.Own"
+    assert auto_map["AutoModelForTokenClassification"] == "code/test_save_load.Own"
     assert "AutoModelForMaskedLM" not in auto_map
 
 

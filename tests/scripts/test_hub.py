@@ -44,17 +44,17 @@ def hub(tmp_path_factory: pytest.TempPathFactory, corpora: Path) -> Path:
 
 
 def names(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir() if path.is_file()}
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_run_uploads_its_model_and_scores_and_no_predictions_checkpoints_or_pickles(hub: Path) -> None:
     uploaded, run = local_hub.snapshot(hub, "someone/star"), hub / "run"
-    private = {"training_args.bin", "arguments.json", "trainer_state.json"}
-    private |= {f"predictions_{split}.{ending}" for split in ("validation", "test") for ending in ("jsonl", "conll")}
-    private |= {"errors_validation.html", "errors_test.html"}  # with texts
+    private = {"arguments.json", "report/trainer_state.json"}
+    for split in ("validation", "test"):  # with texts
+        private |= {f"report/predictions_{split}.{ending}" for ending in ("jsonl", "conll")}
+        private |= {f"report/errors_{split}.html"}
     assert private <= names(run)
     assert names(uploaded) == names(run) - private
-    assert not [path for path in uploaded.iterdir() if path.is_dir()]
     assert (uploaded / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
     assert json.loads((uploaded.parents[1] / "info.json").read_text(encoding="utf-8")) == {"private": True}
     card = (uploaded / "README.md").read_text(encoding="utf-8")
@@ -83,9 +83,9 @@ def test_a_finished_folder_is_uploaded(hub: Path) -> None:
     assert done.returncode == 0, done.stderr
     uploaded = local_hub.snapshot(hub, "someone/mine")
     expected = names(local_hub.snapshot(hub, "someone/star")) | {
-        "predictions_test.jsonl",
-        "predictions_validation.conll",
-        "errors_test.html",
+        "report/predictions_test.jsonl",
+        "report/predictions_validation.conll",
+        "report/errors_test.html",
     }
     assert expected <= names(uploaded)
     assert 'model="someone/mine"' in (uploaded / "README.md").read_text(encoding="utf-8")

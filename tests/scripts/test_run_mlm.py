@@ -54,8 +54,8 @@ def pretrained(scripts: ScriptRunner, texts: list[str]) -> Path:
 def test_a_run_leaves_a_model_with_its_scores_curves_and_card(pretrained: Path) -> None:
     from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
 
-    made = {path.name for path in pretrained.iterdir() if path.is_file()}
-    assert made >= {"model.safetensors", "modeling_star.py", "training_curves.png"}
+    for name in ("model.safetensors", "code/modeling_star.py", "report/training_curves.png"):
+        assert (pretrained / name).is_file()
     results, log = results_of(pretrained), [entry for entry in log_of(pretrained) if "loss" in entry]
     assert results["eval_perplexity"] == pytest.approx(np.exp(results["eval_loss"]))
     assert log[-1]["loss"] < log[0]["loss"]
@@ -215,7 +215,7 @@ def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
     scripts.check(*command, f"--output_dir={straight}")
     # 18 batches are an epoch: it is killed in another one than the first.
     scripts.kill_when(killed / "checkpoint-20" / "trainer_state.json", *command, f"--output_dir={killed}")
-    assert not (killed / "all_results.json").exists()
+    assert not (killed / "report" / "all_results.json").exists()
     for folder in ("checkpoint-30", "checkpoint-40"):
         shutil.rmtree(killed / folder, ignore_errors=True)
     scripts.check(*command, f"--output_dir={killed}", "--resume_from_checkpoint=last")

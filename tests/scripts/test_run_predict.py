@@ -21,7 +21,7 @@ def test_run_predict_reads_texts_longer_than_the_model(
     longer = ["--num_train_epochs=20", "--learning_rate=2e-2", "--max_seq_length=32"]
     scripts.check(script, *files(data), *short, *QUICK, *longer, f"--output_dir={folder}")
     assert json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))["model_max_length"] == 32
-    rows = read_rows(folder / "predictions_test.jsonl")
+    rows = read_rows(folder / "report" / "predictions_test.jsonl")
     # A tiny model finds entities in few texts: one of these.
     row = next((row for row in rows if set(row["predicted"]) != {"O"}), rows[0])
     text = " ".join(row["tokens"]) if script == "run_ner.py" else read_rows(data / "test.jsonl")[0]["text"]
@@ -66,7 +66,7 @@ def test_a_tagger_of_characters_reads_a_text_as_it_reads_its_characters(scripts:
         outputs.append([json.loads(line) for line in done.out.splitlines() if line.startswith("{")])
     assert outputs[0] == outputs[1]
     assert [row["text"] for row in outputs[0]] == [text for text, _, _ in sentences]
-    predicted = read_rows(tmp_path / "run" / "predictions_test.jsonl")
+    predicted = read_rows(tmp_path / "run" / "report" / "predictions_test.jsonl")
     for row, prediction in zip(outputs[0], predicted, strict=True):
         assert sum(label.startswith("B-") for label in prediction["predicted"]) == len(row["found"])
     assert {(entity["label"], entity["text"]) for row in outputs[0] for entity in row["found"]} > {("ORG", "NBA")}
@@ -149,7 +149,7 @@ def test_of_several_labels_those_above_the_threshold_are_marked(scripts: ScriptR
     done = scripts.check("run_predict.py", folder, "--file", tmp_path / "all.jsonl", "--json")
     results = [json.loads(line)["found"] for line in done.out.splitlines() if line.startswith("{")]
     predicted = [sorted(one["label"] for one in labels if one["predicted"]) for labels in results]
-    assert predicted == [sorted(row["predicted"]) for row in read_rows(folder / "predictions_test.jsonl")]
+    assert predicted == [sorted(row["predicted"]) for row in read_rows(folder / "report" / "predictions_test.jsonl")]
     assert any(predicted)
     high = scripts.check("run_predict.py", folder, "good 1", "--threshold", "1")
     assert "*" not in high.out

@@ -43,7 +43,7 @@ def reader(scripts: ScriptRunner, data: Path) -> Path:
 
 def assert_predictions_are_spans(folder: Path, split: str, given: list[dict[str, Any]], language: str = "en") -> None:
     """Every answer is a slice of its context, scored as it should be, and the mean of the scores is the result."""
-    rows = read_rows(folder / f"predictions_{split}.jsonl")
+    rows = read_rows(folder / "report" / f"predictions_{split}.jsonl")
     assert [row["id"] for row in rows] == [row["id"] for row in given]
     for row, example in zip(rows, given, strict=True):
         best = row["n_best"]
@@ -57,15 +57,15 @@ def assert_predictions_are_spans(folder: Path, split: str, given: list[dict[str,
     prefix = {"validation": "eval", "test": "test"}[split]
     for name in ("exact_match", "f1"):
         assert results[f"{prefix}_{name}"] == pytest.approx(sum(row[name] for row in rows) / len(rows))
-    answers = json.loads((folder / f"answers_{split}.json").read_text(encoding="utf-8"))
+    answers = json.loads((folder / "report" / f"answers_{split}.json").read_text(encoding="utf-8"))
     assert answers == {row["id"]: row["predicted"] for row in rows}
 
 
 def test_a_run_leaves_a_model_with_scores_answers_plots_and_card(reader: Path, data: Path) -> None:
     from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
-    made = {path.name for path in reader.iterdir()}
-    assert made >= {"model.safetensors", "training_curves.png", "lengths_test.png", "lengths_test.md", "README.md"}
+    made = {path.name for path in (reader / "report").iterdir()}
+    assert made >= {"training_curves.png", "lengths_test.png", "lengths_test.md"}
     results = results_of(reader)
     assert (results["train_samples"], results["eval_samples"], results["test_samples"]) == tuple(SIZES.values())
     given = read_rows(data / "test.jsonl")
@@ -73,21 +73,21 @@ def test_a_run_leaves_a_model_with_scores_answers_plots_and_card(reader: Path, d
     assert_predictions_are_spans(reader, "test", given)
     card = (reader / "README.md").read_text(encoding="utf-8")
     assert_card_has_the_results(card, results)
-    assert (reader / "lengths_test.md").read_text(encoding="utf-8").strip() in card
+    assert (reader / "report" / "lengths_test.md").read_text(encoding="utf-8").strip() in card
     assert "pipeline_tag: question-answering" in card
     # What the saved model answers is what the file of predictions holds.
     model = AutoModelForQuestionAnswering.from_pretrained(reader)
     tokenizer = AutoTokenizer.from_pretrained(reader)
     assert type(model).__name__ == "StarTransformerForQuestionAnswering"
     assert model.config.type_vocab_size == 2
-    for row, example in zip(read_rows(reader / "predictions_test.jsonl")[:5], given, strict=False):
+    for row, example in zip(read_rows(reader / "report" / "predictions_test.jsonl")[:5], given, strict=False):
         best = answer_question(example["question"], example["context"], model, tokenizer, top_k=20)
         assert [(one.text, one.start, one.end) for one in best[:1]] == [(row["predicted"], row["start"], row["end"])]
         assert [one.score for one in best] == pytest.approx([one["score"] for one in row["n_best"]], abs=2e-6)
 
 
 def test_run_predict_finds_the_answer_in_every_text(scripts: ScriptRunner, reader: Path, data: Path) -> None:
-    given, prediction = read_rows(data / "test.jsonl")[0], read_rows(reader / "predictions_test.jsonl")[0]
+    given, prediction = read_rows(data / "test.jsonl")[0], read_rows(reader / "report" / "predictions_test.jsonl")[0]
     texts = [given["context"], "Oslo ."]
     done = scripts.check("run_predict.py", reader, "--question", given["question"], *texts, "--json")
     first, second = map(json.loads, done.out.splitlines())
@@ -104,7 +104,7 @@ def test_run_predict_finds_the_answer_in_every_text(scripts: ScriptRunner, reade
     rows = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
     asked = read_rows(data / "test.jsonl")
     assert [(row["question"], row["context"]) for row in rows] == [(one["question"], one["context"]) for one in asked]
-    scored = read_rows(reader / "predictions_test.jsonl")
+    scored = read_rows(reader / "report" / "predictions_test.jsonl")
     assert [row["found"][0]["text"] for row in rows] == [one["predicted"] for one in scored]
 
 
@@ -120,7 +120,7 @@ def test_run_predict_reads_as_the_model_was_scored(scripts: ScriptRunner, data: 
     done = scripts.check("run_qa.py", *files(data), *flags, *limits, *QUICK, f"--output_dir={folder}")
     counts = re.findall(r"test: ([\d,]+) questions in ([\d,]+) windows", done.error)
     assert int(counts[0][1]) > int(counts[0][0])
-    predictions = read_rows(folder / "predictions_test.jsonl")
+    predictions = read_rows(folder / "report" / "predictions_test.jsonl")
     model, tokenizer = AutoModelForQuestionAnswering.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     for row, example in zip(predictions, given, strict=True):
         best = answer_question(example["question"], example["context"], model, tokenizer, top_k=20)
@@ -140,7 +140,9 @@ def test_do_predict_alone_reads_a_saved_model_on_questions_with_and_without_answ
     scripts.check("run_qa.py", *files(data, "test"), *flags, f"--output_dir={tmp_path}/scored")
     scripts.check("run_qa.py", *files(data, "plain"), *flags, f"--output_dir={tmp_path}/plain")
     folders = (reader, tmp_path / "scored", tmp_path / "plain")
-    predictions = [[row["predicted"] for row in read_rows(folder / "predictions_test.jsonl")] for folder in folders]
+    predictions = [
+        [row["predicted"] for row in read_rows(folder / "report" / "predictions_test.jsonl")] for folder in folders
+    ]
     assert predictions[0] == predictions[1] == predictions[2]
     assert results_of(tmp_path / "scored")["test_f1"] == pytest.approx(results_of(reader)["test_f1"])
     assert "test_f1" not in results_of(tmp_path / "plain")
@@ -190,7 +192,10 @@ def test_a_saved_bert_is_fine_tuned_on_questions_without_an_answer_in_squads_jso
     flags = [f"--model_name_or_path={bert}", "--version_2_with_negative", "--doc_stride=8", "--max_train_samples=40"]
     done = scripts.check("run_qa.py", *given, *QUICK, *flags, f"--output_dir={tmp_path}/run")
     assert "train: 40 questions" in done.error
-    results, predictions = results_of(tmp_path / "run"), read_rows(tmp_path / "run" / "predictions_test.jsonl")
+    results, predictions = (
+        results_of(tmp_path / "run"),
+        read_rows(tmp_path / "run" / "report" / "predictions_test.jsonl"),
+    )
     parts = {
         "has_answer_f1": [row["f1"] for row in predictions if row["label"]],
         "no_answer_accuracy": [row["exact_match"] for row in predictions if not row["label"]],

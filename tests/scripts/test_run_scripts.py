@@ -51,9 +51,11 @@ def test_accelerate_launch_leaves_a_model_with_its_scores_tables_plots_and_card(
     done = launch("cpu.yaml", "run_ner.py", *files(corpora / "entities"), *flags, folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     folder = tmp_path / "outputs" / "run_ner"
-    made = {path.name for path in folder.iterdir() if path.is_file()}
-    assert made >= {
-        *("config.json", "model.safetensors", "tokenizer.json", "modeling_star.py", "README.md"),
+    assert {path.name for path in folder.iterdir()} == {
+        *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"),
+        *("arguments.json", "manifest.json", "code", "report"),
+    }
+    assert {path.name for path in (folder / "report").iterdir()} >= {
         *("all_results.json", "trainer_state.json", "training_curves.png"),
         *("predictions_test.jsonl", "entities_test.md", "entities_test.png", "entities_validation.md"),
     }
@@ -64,14 +66,14 @@ def test_accelerate_launch_leaves_a_model_with_its_scores_tables_plots_and_card(
     assert_card_has_the_results(card, results)
     assert "accelerate launch --config_file" in card
     assert "cpu.yaml" in card
-    assert (folder / "entities_test.md").read_text(encoding="utf-8").strip() in card
+    assert (folder / "report" / "entities_test.md").read_text(encoding="utf-8").strip() in card
 
     model = AutoModelForTokenClassification.from_pretrained(folder).eval()
     assert type(model).__name__ == "StarTransformerForTokenClassification"
     assert set(model.config.label2id) >= {"O", "B-PER", "I-PER"}
     # What the saved model says is what the file of predictions holds.
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    for row in read_rows(folder / "predictions_test.jsonl")[:5]:
+    for row in read_rows(folder / "report" / "predictions_test.jsonl")[:5]:
         encoding = tokenizer([row["tokens"]], is_split_into_words=True, return_tensors="pt")
         labels = model(**encoding).logits[0].argmax(-1).tolist()
         words = encoding.word_ids()
@@ -162,7 +164,7 @@ def test_a_tagger_with_a_crf_and_characters_predicts_its_best_paths(
     scripts.check("run_ner.py", *files(corpora / "entities"), *QUICK, *flags, *longer)
     model = AutoModelForTokenClassification.from_pretrained(folder).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    rows = read_rows(folder / "predictions_test.jsonl")
+    rows = read_rows(folder / "report" / "predictions_test.jsonl")
     for row in rows:
         encoding = tokenizer([row["tokens"]], is_split_into_words=True, return_tensors="pt")
         words = encoding.word_ids()
@@ -187,7 +189,7 @@ def test_a_tagger_with_a_crf_and_characters_predicts_its_best_paths(
 def test_tfidf_is_trained_scored_and_read_like_a_model(scripts: ScriptRunner, corpora: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     scripts.check("run_glue.py", *files(corpora / "sentiment"), "--model_type=tfidf", f"--output_dir={folder}")
-    rows = read_rows(folder / "predictions_test.jsonl")
+    rows = read_rows(folder / "report" / "predictions_test.jsonl")
     accuracy = sum(row["predicted"] == row["label"] for row in rows) / len(rows)
     assert results_of(folder)["test_accuracy"] == pytest.approx(accuracy)
     assert results_of(folder)["eval_accuracy"] > 0.6
@@ -222,7 +224,7 @@ def test_run_glue_infers_the_problem_from_the_data(
     # Groups by length and uneven batches: predictions must still belong to their rows.
     groups = ["--train_sampling_strategy=group_by_length", "--per_device_eval_batch_size=7"]
     scripts.check("run_glue.py", *files(corpora / shape), *QUICK, overrides, *groups, f"--output_dir={folder}")
-    results, rows = results_of(folder), read_rows(folder / "predictions_test.jsonl")
+    results, rows = results_of(folder), read_rows(folder / "report" / "predictions_test.jsonl")
     assert_card_has_the_results((folder / "README.md").read_text(encoding="utf-8"), results)
     config = AutoConfig.from_pretrained(folder)
     assert {name: getattr(config, name) for name in expected} == expected
@@ -239,7 +241,7 @@ def test_run_glue_infers_the_problem_from_the_data(
     # A saved model knows the problem where the data have no labels.
     again = [f"--model_name_or_path={folder}", "--do_predict", "--disable_tqdm=true", f"--output_dir={tmp_path}/plain"]
     scripts.check("run_glue.py", *files(corpora / shape, "plain"), *again)
-    plain = [row["predicted"] for row in read_rows(tmp_path / "plain" / "predictions_test.jsonl")]
+    plain = [row["predicted"] for row in read_rows(tmp_path / "plain" / "report" / "predictions_test.jsonl")]
     predicted = [row["predicted"] for row in rows]
     assert plain == (pytest.approx(predicted, abs=1e-6) if shape == "numbers" else predicted)
 
@@ -306,7 +308,8 @@ def test_do_predict_alone_reads_a_saved_model_and_leaves_its_folder_alone(
     assert not (scored / "model.safetensors").exists()
     # Labels are no part of a prediction.
     predictions = [
-        [row["predicted"] for row in read_rows(f / "predictions_test.jsonl")] for f in (tagger, scored, plain)
+        [row["predicted"] for row in read_rows(f / "report" / "predictions_test.jsonl")]
+        for f in (tagger, scored, plain)
     ]
     assert predictions[0] == predictions[1] == predictions[2]
     assert "test_f1" not in results_of(plain)
@@ -323,14 +326,14 @@ def test_without_a_validation_split_part_of_train_is_held_out(
     assert (results["train_samples"], results["eval_samples"]) == (48, 12)
     assert "eval_f1" in results
     assert "test_f1" not in results  # the test split has no labels
-    assert len(read_rows(tmp_path / "run" / "predictions_test.jsonl")) == SIZES["test"]
+    assert len(read_rows(tmp_path / "run" / "report" / "predictions_test.jsonl")) == SIZES["test"]
 
 
 def test_long_inputs_are_predicted_in_windows(scripts: ScriptRunner, corpora: Path, tmp_path: Path) -> None:
     flags = ["--max_seq_length=8", "--stride=2", f"--output_dir={tmp_path}/run"]
     scripts.check("run_ner.py", *files(corpora / "entities"), *TINY, *QUICK, *flags)
     rows = read_rows(corpora / "entities" / "test.jsonl")
-    predicted = read_rows(tmp_path / "run" / "predictions_test.jsonl")
+    predicted = read_rows(tmp_path / "run" / "report" / "predictions_test.jsonl")
     assert [(row["tokens"], row["labels"]) for row in predicted] == [(row["tokens"], row["ner_tags"]) for row in rows]
     # Every word is scored once, however many windows hold it.
     right = sum(a == b for row in predicted for a, b in zip(row["labels"], row["predicted"], strict=True))
@@ -381,7 +384,7 @@ def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
     scripts.check(*command, f"--output_dir={tmp_path}/straight")
     killed = tmp_path / "killed"
     scripts.kill_when(killed / "checkpoint-21" / "trainer_state.json", *command, f"--output_dir={killed}")
-    assert not (killed / "all_results.json").exists()  # it was killed in time
+    assert not (killed / "report" / "all_results.json").exists()  # it was killed in time
     last = max(int(path.name.split("-")[1]) for path in killed.glob("checkpoint-*"))
     assert last % 15  # 60 rows in batches of 4: in the middle of an epoch
     # As if it had been killed while it wrote: such a checkpoint is passed over.
@@ -400,7 +403,7 @@ def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
         assert hashes(killed).items() >= before.items()
 
     scripts.check(*resume)
-    for name in ("model.safetensors", "tokenizer.json", "predictions_test.jsonl"):
+    for name in ("model.safetensors", "tokenizer.json", "report/predictions_test.jsonl"):
         assert (killed / name).read_bytes() == (tmp_path / "straight" / name).read_bytes(), name
     resumed, straight = ([e for e in log_of(f) if "eval_f1" in e] for f in (killed, tmp_path / "straight"))
     assert [entry["eval_loss"] for entry in resumed] == [entry["eval_loss"] for entry in straight]
@@ -447,7 +450,7 @@ def test_two_processes_log_the_losses_of_one_with_twice_the_batch(
     assert two_scores == pytest.approx(one_scores, abs=1e-5)
     assert one_scores["eval_samples"] == 21
     if shape != "numbers":
-        one, two = (read_rows(tmp_path / f"processes-{n}" / "predictions_test.jsonl") for n in (1, 2))
+        one, two = (read_rows(tmp_path / f"processes-{n}" / "report" / "predictions_test.jsonl") for n in (1, 2))
         assert [row["predicted"] for row in one] == [row["predicted"] for row in two]
 
 

@@ -161,7 +161,7 @@ def test_tfidf_uses_class_weights(task_of: Callable[..., Any], tmp_path: Path) -
         files = [f"--{split}_file={rows}" for split in ("train", "validation", "test")]
         task = task_of(ClassificationTask, *files, f"--class_weights={weights}")
         run_tfidf(task, TrainingArguments(str(folder), report_to="none", do_predict=True))
-        return {row["predicted"] for row in read_rows(folder / "predictions_test.jsonl")}
+        return {row["predicted"] for row in read_rows(folder / "report" / "predictions_test.jsonl")}
 
     assert predicted("none") == {"a"}
     assert "b" in predicted("balanced")
@@ -175,7 +175,7 @@ def test_a_saved_tfidf_model_predicts_the_same(letters: str, task_of: Callable[.
     folder = tmp_path / "run"
     run_tfidf(task_of(ClassificationTask, *files), TrainingArguments(str(folder), report_to="none", do_predict=True))
     loaded = TfidfClassifier.load(folder)
-    predictions = read_rows(folder / "predictions_test.jsonl")
+    predictions = read_rows(folder / "report" / "predictions_test.jsonl")
     scores = np.exp(loaded.log_probabilities([row["text"] for row in predictions]))
     assert [loaded.labels[place] for place in scores.argmax(-1)] == [row["predicted"] for row in predictions]
     assert scores.max(-1).round(4).tolist() == [row["score"] for row in predictions]

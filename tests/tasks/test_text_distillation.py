@@ -199,7 +199,7 @@ def test_a_resumed_run_ends_with_the_weights_of_one_never_interrupted(
     straight, killed = tmp_path / "straight", tmp_path / "killed"
     scripts.check(*arguments, f"--output_dir={straight}")
     scripts.kill_when(killed / "checkpoint-20" / "trainer_state.json", *arguments, f"--output_dir={killed}")
-    assert not (killed / "all_results.json").exists()
+    assert not (killed / "report" / "all_results.json").exists()
     scripts.check(*arguments, f"--output_dir={killed}", "--resume_from_checkpoint=last")
     assert (killed / "model.safetensors").read_bytes() == (straight / "model.safetensors").read_bytes()
     last = [load_file(folder / "checkpoint-40" / "model.safetensors") for folder in (straight, killed)]

@@ -441,9 +441,9 @@ def test_a_resumed_run_ends_with_the_weights_of_one_never_interrupted(
     straight, killed = tmp_path / "straight", tmp_path / "killed"
     scripts.check(*command, f"--output_dir={straight}")
     scripts.kill_when(killed / "checkpoint-6" / "trainer_state.json", *command, f"--output_dir={killed}")
-    assert not (killed / "all_results.json").exists()
+    assert not (killed / "report" / "all_results.json").exists()
     scripts.check(*command, f"--output_dir={killed}", "--resume_from_checkpoint=last")
-    for name in ("model.safetensors", "predictions_test.jsonl"):
+    for name in ("model.safetensors", "report/predictions_test.jsonl"):
         assert (killed / name).read_bytes() == (straight / name).read_bytes(), name
 
 

@@ -85,7 +85,7 @@ def test_a_diverged_run_fails_and_leaves_no_model(
     assert done.code == 1
     assert "diverged" in done.error.splitlines()[-1]
     assert not (tmp_path / "run" / "model.safetensors").exists()
-    assert not (tmp_path / "run" / "predictions_test.jsonl").exists()
+    assert not (tmp_path / "run" / "report" / "predictions_test.jsonl").exists()
 
 
 def test_nothing_is_printed_of_a_healthy_run(scripts: ScriptRunner, tmp_path: Path) -> None:

@@ -64,7 +64,10 @@ def test_a_tfidf_model_is_not_published(tmp_path: Path) -> None:
 def test_stray_files_and_links_are_not_uploaded(tmp_path: Path) -> None:
     run, elsewhere = tmp_path / "run", tmp_path / "secret.md"
     elsewhere.touch()
-    expected = ["README.md", "classes_test.md", "config.json", "model.safetensors", "modeling_star.py"]
+    of_model = ["README.md", "config.json", "model.safetensors"]
+    of_version_02 = ["classes_test.md", "modeling_star.py"]
+    inside = ["code/modeling_star.py", "report/classes_test.md"]
+    expected = [*sorted([*of_model, *of_version_02]), *inside]
     names = [
         *expected,
         "notes.txt",
@@ -73,14 +76,17 @@ def test_stray_files_and_links_are_not_uploaded(tmp_path: Path) -> None:
         "recipe.yaml",
         "arguments.json",
         "checkpoint-2/a.md",
+        "code/notes.txt",
+        "report/trainer_state.json",
     ]
     for name in names:
         (run / name).parent.mkdir(parents=True, exist_ok=True)
         (run / name).write_text("{}", encoding="utf-8")
-    (run / "classes_validation.md").symlink_to(elsewhere)
+    for folder in (run, run / "report"):
+        (folder / "classes_validation.md").symlink_to(elsewhere)
     assert publishing.files_to_share(run) == expected
-    (run / "predictions_test.jsonl").touch()
-    assert publishing.files_to_share(run, predictions=True) == sorted([*expected, "predictions_test.jsonl"])
+    (run / "report" / "predictions_test.jsonl").touch()
+    assert publishing.files_to_share(run, predictions=True) == [*expected, "report/predictions_test.jsonl"]
     (run / "README.md").write_text("---\ntags: [a]\nwidget:\n- text: Patient X.\n---\nA card.\n", encoding="utf-8")
     with pytest.raises(UserError, match="--examples"):
         publishing.files_to_share(run)

@@ -64,7 +64,7 @@ def test_a_run_leaves_a_translator_with_its_scores_and_card(
     from translation import translate
 
     folder = translators[kind]
-    results, rows = results_of(folder), read_rows(folder / "predictions_test.jsonl")
+    results, rows = results_of(folder), read_rows(folder / "report" / "predictions_test.jsonl")
     given = [row["translation"] for row in read_rows(corpus / "test.jsonl")]
     assert [(row["source"], row["label"]) for row in rows] == [(pair["zh"], pair["en"]) for pair in given]
     scores = score_translations([row["predicted"] for row in rows], [row["label"] for row in rows], "13a")
@@ -106,8 +106,10 @@ def test_a_saved_translator_translates_without_references_and_is_trained_further
     plain = ["--do_predict", "--disable_tqdm=true", name, "--source_column=zh", "--target_column=en"]
     command = ["run_translation.py", *files(corpus, "plain"), *plain, "--max_extra_tokens=3"]
     scripts.check(*command, f"--output_dir={tmp_path}/plain")
-    predictions = [row["predicted"] for row in read_rows(tmp_path / "plain" / "predictions_test.jsonl")]
-    assert predictions == [row["predicted"] for row in read_rows(translators["star"] / "predictions_test.jsonl")]
+    predictions = [row["predicted"] for row in read_rows(tmp_path / "plain" / "report" / "predictions_test.jsonl")]
+    assert predictions == [
+        row["predicted"] for row in read_rows(translators["star"] / "report" / "predictions_test.jsonl")
+    ]
     assert "test_bleu" not in results_of(tmp_path / "plain")
     scripts.check("run_translation.py", *files(corpus), *SHORT, *QUICK, name, f"--output_dir={tmp_path}/more")
     assert results_of(tmp_path / "more")["eval_loss"] < results_of(translators["star"])["eval_loss"]
@@ -210,9 +212,9 @@ def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
     scripts.check(*command, f"--output_dir={tmp_path}/straight")
     killed = tmp_path / "killed"
     scripts.kill_when(killed / "checkpoint-21" / "trainer_state.json", *command, f"--output_dir={killed}")
-    assert not (killed / "all_results.json").exists()  # it was killed in time
+    assert not (killed / "report" / "all_results.json").exists()  # it was killed in time
     scripts.check(*command, f"--output_dir={killed}", "--resume_from_checkpoint=last")
-    for name in ("model.safetensors", "tokenizer.json", "predictions_test.jsonl"):
+    for name in ("model.safetensors", "tokenizer.json", "report/predictions_test.jsonl"):
         assert (killed / name).read_bytes() == (tmp_path / "straight" / name).read_bytes(), name
 
 
@@ -236,7 +238,7 @@ def test_two_processes_log_the_losses_of_one_with_twice_the_batch(
         losses = [entry["loss"] for entry in log_of(folder) if "loss" in entry]
         results = results_of(folder)
         scores = {name: results[name] for name in ("eval_loss", "test_loss", "eval_bleu", "test_chrf", "eval_samples")}
-        outcomes.append((losses, scores, (folder / "predictions_test.jsonl").read_text(encoding="utf-8")))
+        outcomes.append((losses, scores, (folder / "report" / "predictions_test.jsonl").read_text(encoding="utf-8")))
     (one_losses, one_scores, one_texts), (two_losses, two_scores, two_texts) = outcomes
     assert len(one_losses) == 6
     assert max(one_losses) - min(one_losses) > 1e-3  # something was learnt: equal losses say something
