@@ -91,7 +91,7 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
     def save_pretrained(
         self, save_directory: str | os.PathLike[str], is_main_process: bool = True, *args: Any, **kwargs: Any
     ) -> None:
-        """As in PreTrainedModel, with the code of this class in `code/`, also where FSDP or a user has subclassed it."""
+        """As in PreTrainedModel, with the code of this class in `code/`, also where FSDP or a user subclasses it."""
         with code_apart(self, save_directory, is_main_process):
             super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
 

@@ -127,13 +127,11 @@ def closing_lines(task: Task, training: TrainingArguments, seeds: list[int], res
     lines = [f"{mean}{line}" for line in score_lines(results, task.metrics.metric_for_best_model)[:4]]
     has_model = (model / "config.json").is_file()
     if len(seeds) > 1:
-        lines.append(
-            f"Folders of the seeds, and their means in {REPORT}/seeds.md and {REPORT}/all_results.json: {folder}"
-        )
+        lines.append(f"Folders of the seeds: {folder}; their means: {folder / REPORT / 'seeds.md'}")
     elif has_model:
-        lines.append(f"Model, its card README.md, and scores in {REPORT}/all_results.json: {folder}")
+        lines.append(f"Model and its card README.md: {folder}; scores, plots and predictions: {folder / REPORT}")
     else:
-        lines.append(f"Scores in {REPORT}/all_results.json: {folder}")
+        lines.append(f"Scores, plots and predictions: {folder / REPORT}")
     if pages := sorted((folder / REPORT).glob("errors_*.html")):
         lines.append(f"Mistakes, worst first: {', '.join(map(str, pages))}")
     if has_model and task.pipeline in _EXAMPLES:
