@@ -2,8 +2,8 @@
 """
 Sizes and test scores of trained models in PyTorch, in ONNX Runtime, and there with weights of 8 bits.
 
-    modeling-star classify sst2 --train_file ... --test_file ... --output_dir outputs/star
-    modeling-star tag wnut17 --train_file ... --test_file ... --output_dir outputs/tagger
+    modeling-star classify --train_file ... --test_file ... --output_dir outputs/star
+    modeling-star tag --train_file ... --test_file ... --output_dir outputs/tagger
     python experiments/export_scores.py outputs/star outputs/tagger
 
 The models are classifiers of single texts and taggers, scored on the test file that they were trained with: accuracy,

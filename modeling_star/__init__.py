@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import auto
+from .errors import missing_package
 from .version import __version__ as __version__
 
 
@@ -53,7 +54,10 @@ def __getattr__(name: str) -> Any:
         )
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
+    try:
+        value = getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"{name}: {missing_package(error)}", name=error.name) from error
     globals()[name] = value
     return value
 

@@ -9,6 +9,11 @@ class UserError(ValueError):
     """Input cannot be used as asked: the message says what was given, what is allowed and what to write instead."""
 
 
+def missing_package(error: ModuleNotFoundError, extras: str = "train") -> str:
+    """What to install where an import failed: the extras that have the package."""
+    return f'{error.name} is not installed. Write pip install "modeling-star[{extras}]".'
+
+
 _PACKAGE = Path(__file__).resolve().parent
 # Kinds that Python raises for mistakes in code. Libraries raise them for damaged files too.
 _OF_CODE = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, RecursionError, TypeError)

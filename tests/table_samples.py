@@ -18,8 +18,20 @@ CONTENT: dict[str, Any] = {
     "seeds": [1, 2, 3],
     "arguments": {"per_device_train_batch_size": 16},
     "tasks": {
-        "films": {"title": "Films", "metric": "accuracy", "script": "run_glue.py", "recipe": "sst2", "data": "films"},
-        "books": {"title": "Books", "metric": "accuracy", "script": "run_glue.py", "recipe": "sst2", "data": "books"},
+        "films": {
+            "title": "Films",
+            "metric": "accuracy",
+            "script": "run_glue.py",
+            "recipe": "paper_sst2",
+            "data": "films",
+        },
+        "books": {
+            "title": "Books",
+            "metric": "accuracy",
+            "script": "run_glue.py",
+            "recipe": "paper_sst2",
+            "data": "books",
+        },
     },
     "settings": {
         "none": {"title": "random", "grid": [{"learning_rate": 1e-3}, {"learning_rate": 1e-4}]},

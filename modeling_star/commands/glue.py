@@ -2,7 +2,7 @@
 Fine-tune a classifier: texts or pairs of texts, one label, several labels or a number; GLUE by name or any data set.
 
 With a recipe; the command line overrides it:
-    modeling-star classify sst2 --train_file train.jsonl.gz ...
+    modeling-star classify mtl16 --train_file train.jsonl.gz ...
 
 Your own files, with a tokenizer trained on them: an encoder with which TF-IDF votes (--tfidf_vote false: the encoder
 alone; --config_name star-base: the paper's form of it):

@@ -2,7 +2,7 @@
 Fine-tune a tagger: entities, parts of speech, or any label for each token.
 
 With a recipe; the command line overrides it:
-    modeling-star tag wnut17 --train_file train.jsonl.gz ...
+    modeling-star tag conll2003 --train_file train.jsonl.gz ...
 
 A fresh star-plus on your own files, with a tokenizer trained on them (--tokenizer_kind character for Chinese;
 --config_name star-base is the paper's form); it reads the spelling of words, and for entities it has a CRF:

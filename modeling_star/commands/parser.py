@@ -7,6 +7,7 @@ Nothing heavy is imported here, so that `--help` answers at once: `parse` import
 import argparse
 import dataclasses
 import difflib
+import importlib.util
 import json
 import os
 import re
@@ -192,6 +193,8 @@ def parse(
     try:
         return from_values(groups, recipe | given, defaults, training_class)
     except (ValueError, ImportError) as error:  # from TrainingArguments, about flags that do not fit together
+        if importlib.util.find_spec("accelerate") is None:
+            raise ModuleNotFoundError(str(error), name="accelerate") from error
         raise SystemExit(f"{script}: {' '.join(str(error).split())}") from None
 
 

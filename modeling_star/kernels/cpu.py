@@ -16,14 +16,8 @@ Axes: b sequences  N flat tokens  d width
 
 import ctypes
 import functools
-import hashlib
 import os
-import platform
-import shutil
-import subprocess
 import sys
-import tempfile
-import time
 from ctypes import POINTER, byref, c_double, c_int, c_int64, c_uint64, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,36 +27,18 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import logging
 
-from ..version import __version__
+from .cpu_library import LEVELS, UnavailableError, build, build_in_background, find
 
 
 logger = logging.get_logger(__name__)
 
-SOURCE = Path(__file__).with_name("cpu.cpp")
 VARIABLE = "MODELING_STAR_CPU_KERNELS"
-COMPILE = ("-std=c++17", "-O3", "-fPIC", "-fopenmp", "-shared")
-# The instructions of each level, best first, and the flags of /proc/cpuinfo that a processor must have.
-LEVELS: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
-    "amx": (
-        ("-march=x86-64-v4", "-mavx512bf16", "-mamx-tile", "-mamx-bf16"),
-        frozenset(("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "amx_tile", "amx_bf16")),
-    ),
-    "avx512": (("-march=x86-64-v4",), frozenset(("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"))),
-    "avx2": (("-march=x86-64-v3",), frozenset(("avx2", "fma", "bmi2", "f16c"))),
-    "plain": ((), frozenset()),
-}
 KINDS = ("star", "big")
 ACTIVATIONS = ("none", "relu", "gelu")
 
 
 # Candidates of a token that cpu.cpp holds at once: neighbours on either side, itself, embedding and relay.
 MOST_NEIGHBOURS = 30
-# Seconds after which a build that has not finished is taken for dead.
-LONGEST_BUILD = 600
-
-
-class UnavailableError(Exception):
-    """Why the compiled code cannot be used."""
 
 
 class _Shape(ctypes.Structure):
@@ -145,109 +121,6 @@ def _processor_flags() -> frozenset[str]:
     return frozenset(next((flags.split() for name, _, flags in lines if name.strip() == "flags"), ()))
 
 
-def cache_folder() -> Path:
-    """Where compiled code of this user is kept."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "modeling_star"
-
-
-def _library_stem(name: str) -> Path:
-    """
-    How the path of the library of a level begins: another version, source or flags have another name. The SHA-256 of
-    the file follows, so that one rename publishes both.
-    """
-    content = "\0".join((SOURCE.read_text(encoding="utf-8"), *COMPILE, *LEVELS[name][0], platform.machine()))
-    return cache_folder() / f"cpu-{__version__}-{name}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
-
-
-def find(name: str) -> Path | None:
-    """
-    The compiled library of a level; `None` where there is none, or where it is not as it was written. A file that a
-    full disk or a power cut has cut off would end the process when it is loaded.
-    """
-    stem = _library_stem(name)
-    try:
-        for path in sorted(stem.parent.glob(f"{stem.name}-*.so")):
-            if path.stem.rpartition("-")[2] == hashlib.sha256(path.read_bytes()).hexdigest():
-                return path
-    except OSError:  # what cannot be read is built again; where it cannot be written either, `build` says so
-        pass
-    return None
-
-
-def _command(name: str, target: Path) -> list[str]:
-    """
-    Raises:
-        UnavailableError: there is no compiler.
-    """
-    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
-        raise UnavailableError("there is no C++ compiler (apt install g++)")
-    return [*compiler.split(), *COMPILE, *LEVELS[name][0], str(SOURCE), "-o", str(target)]
-
-
-def build(name: str) -> Path:
-    """
-    Compile the library of a level, or find it.
-
-    Raises:
-        UnavailableError: there is no compiler, it fails, or its output cannot be written.
-    """
-    if (found := find(name)) is not None:
-        return found
-    stem = _library_stem(name)
-    try:
-        stem.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=stem.parent) as folder:
-            new = Path(folder) / "new"
-            command = _command(name, new)
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                reason = done.stderr.strip()[:500] or f"it ends with status {done.returncode}"
-                raise UnavailableError(f"{command[0]} fails: {reason}")
-            with new.open("rb+") as file:
-                content = file.read()
-                os.fsync(file.fileno())
-            return new.replace(stem.with_name(f"{stem.name}-{hashlib.sha256(content).hexdigest()}.so"))
-    except OSError as error:
-        raise UnavailableError(f"{stem}-*.so cannot be written: {error}") from error
-
-
-# `build` for a shell: the new file, the stem of its name, and the compiler's command.
-_BUILD = """
-new=$1; stem=$2; shift 2
-if "$@" && [ -s "$new" ] && sync "$new" && sum=$(sha256sum < "$new") && [ -n "$sum" ]
-then mv -f "$new" "$stem-${sum%% *}.so"
-else rm -f "$new"
-fi
-"""
-
-
-def _build_in_background(name: str) -> None:
-    """Start a process that compiles the library for later ones; nothing where another process does, or none can."""
-    stem = _library_stem(name)
-    new = stem.with_name(f"{stem.name}.building")
-    nothing = subprocess.DEVNULL
-    try:
-        command = _command(name, new)
-        stem.parent.mkdir(parents=True, exist_ok=True)
-        if new.exists() and time.time() - new.stat().st_mtime > LONGEST_BUILD:
-            new.unlink()
-        new.touch(exist_ok=False)
-        subprocess.Popen(
-            ["nice", "sh", "-c", _BUILD, "sh", str(new), str(stem), *command],
-            stdin=nothing,
-            stdout=nothing,
-            stderr=nothing,
-            start_new_session=True,
-        )
-    except (OSError, UnavailableError):
-        return
-    logger.warning(
-        "Code for this processor is compiled in the background, once: later processes predict faster. To wait for it: "
-        f"{VARIABLE}=1. To never use it: {VARIABLE}=0."
-    )
-
-
 @functools.cache
 def _load(name: str, path: Path) -> ctypes.CDLL:
     """
@@ -278,7 +151,11 @@ def _library_for_process(name: str) -> ctypes.CDLL | None:
     """The library where it is compiled already; it is compiled for later processes otherwise."""
     path = find(name)
     if path is None:
-        _build_in_background(name)
+        if build_in_background(name):
+            logger.warning(
+                "Code for this processor is compiled in the background, once: later processes predict faster. To "
+                f"wait for it: {VARIABLE}=1. To never use it: {VARIABLE}=0."
+            )
         return None
     try:
         return _load(name, path)

@@ -21,7 +21,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import UserError, is_deliberate
+from ..errors import UserError, is_deliberate, missing_package
 
 
 # `predict` with a model in ONNX Runtime has its messages here too: it imports no torch for them.
@@ -132,6 +132,8 @@ def one_line(error: Exception, output: Path | None) -> str:
         error: any; one with a cause may disguise a fault.
         output: of the command; the file is beside it, or in the folder of temporary files.
     """
+    if isinstance(error, ModuleNotFoundError) and not is_deliberate(error):
+        return missing_package(error)
     message = " ".join(str(error).split())
     if not _is_of_code(error):
         return message
@@ -150,12 +152,12 @@ def _is_of_code(error: Exception) -> bool:
 
 def _of_libraries() -> tuple[type[Exception], ...]:
     """Errors of libraries about damaged files, and about a Hub that cannot be reached."""
-    from pyarrow import ArrowInvalid
     from safetensors import SafetensorError
 
     from ..training.sources import unreachable_errors
 
-    return ArrowInvalid, SafetensorError, *unreachable_errors()
+    arrow = sys.modules.get("pyarrow")  # not of a base installation
+    return SafetensorError, *unreachable_errors(), *([arrow.ArrowInvalid] if arrow else [])
 
 
 def write_traceback(error: Exception, output: Path | None) -> Path:

@@ -28,7 +28,7 @@ from modeling_star.evaluation.bootstrap import count_examples, score_counts
 
 
 ROOT = Path(__file__).resolve().parents[2]
-FILMS = {"title": "Films", "metric": "accuracy", "script": "run_glue.py", "recipe": "sst2", "data": "films"}
+FILMS = {"title": "Films", "metric": "accuracy", "script": "run_glue.py", "recipe": "paper_sst2", "data": "films"}
 CONTENT: dict[str, Any] = {
     "title": "A table",
     "about": "Of two systems.",

@@ -70,7 +70,7 @@ def test_the_same_run_of_another_table_is_copied(runner: Runner, star: Configura
 def test_taggers_of_tables_have_a_crf_only_if_it_is_requested(
     tmp_path: Path, table: Table, arguments: dict[str, Any], use_crf: bool
 ) -> None:
-    task = {"films": {"script": "run_ner.py", "recipe": "wnut17", "metric": "entity_f1"}}
+    task = {"films": {"script": "run_ner.py", "recipe": "paper_wnut17", "metric": "entity_f1"}}
     table = write_table(tmp_path, tasks=task, systems={"star": {"arguments": arguments}})
     (star,) = table.configurations("films", "bert", "star")
     assert star.arguments.get("config_overrides", {}) == arguments.get("config_overrides", {})  # as kept results

@@ -39,7 +39,7 @@ def line_of(page: str, start: str) -> list[str]:
 
 def test_arguments_are_the_recipes_overridden_from_the_outside_in(table: Table) -> None:
     first, second = table.configurations("films", "none", "big")
-    recipe = yaml.safe_load((ROOT / "configuration/recipes/sst2.yaml").read_text(encoding="utf-8"))
+    recipe = yaml.safe_load((ROOT / "configuration/recipes/paper_sst2.yaml").read_text(encoding="utf-8"))
     assert first.arguments == {
         **recipe,
         **{f"{split}_file": f"$DATA/films/{split}.jsonl.gz" for split in ("train", "validation", "test")},

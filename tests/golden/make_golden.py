@@ -153,11 +153,11 @@ def held_out(script: str, recipe: str, folder: str, *shape: str) -> Case:
 
 REAL: dict[str, Case] = {
     "sst5": of_recipe("run_glue.py", "sst5", "sst5"),
-    "sst2": of_recipe("run_glue.py", "sst2", "sst2"),
-    "ewt_pos": of_recipe("run_ner.py", "ewt_pos", "ud_english_ewt"),
-    "wnut17": of_recipe("run_ner.py", "wnut17", "wnut17"),
-    "weibo_ner": of_recipe("run_ner.py", "weibo_ner", "weibo_ner"),
-    "chnsenticorp": of_recipe("run_glue.py", "chnsenticorp", "chnsenticorp"),
+    "sst2": of_recipe("run_glue.py", "paper_sst2", "sst2"),
+    "ewt_pos": of_recipe("run_ner.py", "paper_ewt_pos", "ud_english_ewt"),
+    "wnut17": of_recipe("run_ner.py", "paper_wnut17", "wnut17"),
+    "weibo_ner": of_recipe("run_ner.py", "paper_weibo_ner", "weibo_ner"),
+    "chnsenticorp": of_recipe("run_glue.py", "paper_chnsenticorp", "chnsenticorp"),
     "snli": of_recipe("run_glue.py", "snli", "snli"),
     "chinese_stsb": of_recipe("run_glue.py", "chinese_stsb", "chinese_stsb"),
     "tatoeba_zh_en": of_recipe("run_translation.py", "tatoeba_zh_en", "tatoeba_zh_en"),
@@ -169,10 +169,10 @@ REAL: dict[str, Case] = {
         *("--embeddings_from={minilm}", "--embeddings_mode=static", "--config_overrides=hidden_size=192"),
     ),
     "weibo_ner_vectors": of_recipe(
-        "run_ner.py", "weibo_ner", "weibo_ner", *TENCENT, "--vocabulary_from=vectors", "--lexicon=jieba"
+        "run_ner.py", "paper_weibo_ner", "weibo_ner", *TENCENT, "--vocabulary_from=vectors", "--lexicon=jieba"
     ),
     "sst5_held_out": held_out("run_glue.py", "sst5", "sst5", TINY, ALONE),
-    "weibo_ner_held_out": held_out("run_ner.py", "weibo_ner", "weibo_ner", NO_CRF),
+    "weibo_ner_held_out": held_out("run_ner.py", "paper_weibo_ner", "weibo_ner", NO_CRF),
 }
 
 

@@ -68,13 +68,20 @@ def test_recipes_and_shapes_are_found_by_name(
     (tmp_path / "wnut17").mkdir()  # the data of the recipe
     monkeypatch.setattr(sys, "argv", ["modeling-star ner", *typed])
     model, _, _, training = parse_run(GROUPS, "")
-    assert training.num_train_epochs == 10
+    assert training.num_train_epochs == 10  # of paper_wnut17.yaml
     assert training.output_dir == "outputs/ner"
     assert json.loads(Path(model.config_name).read_text())["model_type"] == "star_transformer"  # the recipe's path
     monkeypatch.setattr(sys, "argv", ["modeling-star ner", *typed, "--config_name", "star-plus"])
     assert Path(parse_run(GROUPS, "")[0].config_name) == ROOT / "configuration" / "models" / "star-plus.json"
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
     assert typed_command() == " ".join(["modeling-star ner", *typed, "--config_name star-plus"])
+
+
+def test_every_earlier_name_of_a_published_recipe_is_one_of_its_file(capsys: pytest.CaptureFixture[str]) -> None:
+    commands._advise.cache_clear()
+    for name in commands.PUBLISHED:
+        assert Path(commands._recipe(name)) == ROOT / "configuration" / "recipes" / f"paper_{name}.yaml"
+        assert f"write paper_{name}" in capsys.readouterr().err
 
 
 def test_an_existing_file_comes_before_a_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

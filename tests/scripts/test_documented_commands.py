@@ -40,6 +40,7 @@ FLAGS_ONLY = {
 NOT_RUN = {
     "git clone": "a placeholder",
     "pip install": "needs a network; the tests run in what it installs",
+    "uv pip install": "needs a network; the tests run in what it installs",
     "make ": "creates an environment; CI calls it",
     "hf auth login": "asks for a token",
     "modeling-star push outputs/reviews yourname/star-reviews --private": "uploads; tests/scripts/test_hub.py does",

@@ -99,7 +99,7 @@ CASES = {
     "Penn Treebank": Case("ptb_pos", "run_ner.py", "ner-en", "wsj-{}.txt", parts_of_speech, {"NNP", "NN", "."}),
     "MSRA": Case("msra", "run_ner.py", "ner-zh", "msra_{}_bio.txt", characters, ENTITIES),
     "Resume": Case(
-        "resume",
+        "paper_resume",
         "run_ner.py",
         "ner-zh",
         "{}.char.bmes",
