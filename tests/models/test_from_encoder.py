@@ -156,7 +156,7 @@ def test_a_table_is_stretched(tmp_path: Path) -> None:
 
 def test_in_training_texts_begin_anywhere_in_the_table(tmp_path: Path) -> None:
     saved("bert", tmp_path)
-    model = BigTransformerModel.from_encoder(tmp_path, random_position_offset=True, hidden_dropout_prob=0.0)
+    model = BigTransformerModel.from_encoder(tmp_path, [0], random_position_offset=True, hidden_dropout_prob=0.0)
     mask = padded([20, 60, 1], 60, "right")
     inputs = batch(mask, 0)
     model.train()

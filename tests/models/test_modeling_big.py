@@ -294,6 +294,19 @@ def test_padding_within_a_word_does_not_hide_it() -> None:
     assert_close({"x": holes.last_hidden_state[:, mask[0] == 1]}, {"x": plain.last_hidden_state}, 1e-6)
 
 
+def test_hidden_dropout_acts_after_the_attention_and_after_the_feed_forward_layer() -> None:
+    model = tiny_model("BigTransformer", num_hidden_layers=1, hidden_dropout_prob=0.5)
+    layer = model.layers[0]
+    given_to: list[Tensor] = []
+    layer.dropout.register_forward_hook(lambda _, inputs, __: given_to.append(inputs[0]))
+    outputs: list[Tensor] = []
+    layer.attention.register_forward_hook(lambda *call: outputs.append(call[2][0]))
+    layer.output.register_forward_hook(lambda *call: outputs.append(call[2]))
+    model(torch.tensor([[1, 2, 3]]))
+    assert len(given_to) == len(outputs) == 2
+    assert all(map(torch.equal, given_to, outputs))
+
+
 # ------ receptive field
 
 

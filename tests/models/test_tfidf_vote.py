@@ -1,5 +1,6 @@
 """TF-IDF inside a classifier against a loop over texts, its vote with the encoder, and its place in the models."""
 
+import functools
 import itertools
 from pathlib import Path
 from typing import Any
@@ -29,14 +30,15 @@ SOME_RUNS: list[Run] = [
 ]
 
 
+@functools.cache
+def key_of(run: Run) -> Tensor:
+    """A run's key, from a row of its own."""
+    keys, _ = list(run_keys(torch.tensor([run]), torch.ones(1, len(run)).bool(), len(run)))[-1]
+    return keys[0, 0]
+
+
 def keys_of(runs: list[Run]) -> Tensor:
-    """Each run's key, from a row of its own."""
-
-    def key(run: Run) -> Tensor:
-        keys, _ = list(run_keys(torch.tensor([run]), torch.ones(1, len(run)).bool(), len(run)))[-1]
-        return keys[0, 0]
-
-    return torch.stack([key(run) for run in runs])
+    return torch.stack([key_of(run) for run in runs])
 
 
 def some_terms(
