@@ -31,6 +31,12 @@ def test_hold_out_splits_train_in_two_and_keeps_the_order():
     assert splits["test"]["n"][:] == [5]
 
 
+def test_hold_out_depends_on_the_seed_alone():
+    splits = DatasetDict({"train": table(n=list(range(50)))})
+    chosen = [hold_out(splits, 0.2, seed=seed)["validation"]["n"][:] for seed in (1, 1, 2)]
+    assert chosen[0] == chosen[1] != chosen[2]
+
+
 @pytest.mark.parametrize(("fraction", "rows"), [(0.001, 2), (0.999, 2)])
 def test_hold_out_leaves_a_row_on_both_sides(fraction, rows):
     splits = hold_out(DatasetDict({"train": table(n=list(range(rows)))}), fraction)

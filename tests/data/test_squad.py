@@ -276,6 +276,14 @@ def test_a_cache_of_what_was_made_otherwise_is_not_read() -> None:
     assert Hasher.hash(encode) != Hasher.hash(replace(encode, version="another"))
 
 
+def test_tokens_that_an_answer_merely_touches_are_no_part_of_it() -> None:
+    row = {**ROWS[2], "answers": {"text": ["住在"], "answer_start": [2]}}
+    tokenizer = train_tokenizer([row["context"]], "character", min_frequency=1)
+    features = window_features(Dataset.from_list([row]), tokenizer, max_seq_length=None, doc_stride=0)
+    ((first, last),) = features["labels"][:]
+    assert tokenizer.convert_ids_to_tokens(features["input_ids"][0][first : last + 1]) == ["住", "在"]
+
+
 def test_answers_inside_tokens_or_in_no_window_as_a_whole_are_no_labels() -> None:
     tokenizer = word_tokenizer("q aaa bbb ccc")
     starts = {"aa bbb": 1, "aaa bbb ccc": 0, "bbb": 4}

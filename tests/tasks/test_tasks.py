@@ -58,6 +58,14 @@ def test_a_rare_class_is_not_held_out(task_of: Callable[..., Any]) -> None:
         assert data.counts("validation")["b"] == 0
 
 
+def test_flags_of_reading_reach_its_metrics(task_of: Callable[..., Any]) -> None:
+    given = ("--n_best_size=7", "--max_answer_length=9", "--answer_language=zh", "--version_2_with_negative")
+    metrics = task_of(ReadingTask, *given, "--null_score_diff_threshold=1.5").metrics
+    assert (metrics.n_best_size, metrics.max_answer_length, metrics.language) == (7, 9, "zh")
+    assert metrics.null_threshold == 1.5
+    assert task_of(ReadingTask).metrics.null_threshold is None
+
+
 # Flags of the tasks
 
 
