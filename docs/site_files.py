@@ -11,6 +11,7 @@ PATTERNS = (
     "LICENSE",
     "CITATION.cff",
     "docs/*.*",
+    "docs/notebooks/*",
     "docs/pictures/*",
     "experiments/**/*.md",
     "experiments/**/*.png",

@@ -214,7 +214,7 @@ def test_the_committed_page_and_cards_are_what_results_give(tmp_path: Path, monk
     assert len(texts) == len(list(Table.begun(tables, results)))
 
 
-# A column of README's tables -> the systems that it is of.
+# A column of the table in conclusions.md -> the systems that it is of.
 COLUMNS = {
     "Star": ("star",),
     "star-plus": ("star_plus",),
@@ -227,12 +227,12 @@ COLUMNS = {
 README_ROW = re.compile(r"\| `(?P<table>[a-z0-9]+) (?P<cell>[^ ]+)` \|$")
 
 
-def test_the_results_in_readme_are_those_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_results_at_a_glance_are_those_of_the_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     tables = {table.name: table for table in Table.begun(Path("experiments/tables"), Path("experiments/results"))}
     checked = 0
     columns: list[str] = []
-    for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines():
+    for line in (ROOT / "experiments" / "conclusions.md").read_text(encoding="utf-8").splitlines():
         what, *shown, _ = (cell.strip() for cell in line.strip().strip("|").split("|")) if "|" in line else ("", "")
         if line.endswith("| `TABLE CELL` |"):
             columns = shown
