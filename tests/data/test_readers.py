@@ -4,6 +4,7 @@ import gzip
 import json
 import random
 
+import datasets
 import pytest
 from datasets import Dataset
 from script_samples import jsonl
@@ -287,3 +288,9 @@ def test_data_are_named_once(tmp_path):
         load_splits(files={"train": None})
     with pytest.raises(UserError, match=r"'glue'.*either --dataset_name"):
         load_splits("glue", files={"train": tmp_path / "x.jsonl"})
+
+
+def test_an_unreachable_data_set_is_named(monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match=r"nyu-mll/glue \(cola\).*--train_file"):
+        load_splits("nyu-mll/glue", "cola")

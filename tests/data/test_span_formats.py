@@ -2,6 +2,7 @@
 
 import bz2
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,11 @@ def test_spans_of_html_are_refused(write):
         sentences(write(a__json=json.dumps([page])))
 
 
+def test_half_a_character_is_replaced(write):
+    path = write(a__jsonl='{"text": "Mira \\ud83d went", "label": [[0, 4, "PER"]]}\n')
+    assert sentences(path) == [(["Mira", "\ufffd", "went"], ["B-PER", "O", "O"])]
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -284,6 +290,11 @@ def test_spans_of_html_are_refused(write):
 )
 def test_the_layout_of_the_json_does_not_matter(write, content):
     assert sentences(write(a__jsonl=content)) == [(WORDS, TAGS)]
+
+
+def test_rows_with_words_and_tags_are_read_as_before(write):
+    row = {"tokens": ["It", "rains"], "ner_tags": ["O", "B-X"], "text": "It rains", "spans": dicts()[:1]}
+    assert sentences(write(a__jsonl=jsonl([row]))) == [(["It", "rains"], ["O", "B-X"])]
 
 
 # ------ brat
@@ -353,6 +364,11 @@ def test_a_project_of_inception_is_read_without_what_annotators_began_with(tmp_p
     assert sentences(tmp_path) == [(WORDS, TAGS)] * 2
 
 
+def test_older_webanno_is_refused_with_what_to_export(write):
+    with pytest.raises(UserError, match="v3"):
+        sentences(write(a__tsv="#FORMAT=WebAnno TSV 2\n1-1\tMira\t_\n"))
+
+
 # ------ DocBin
 
 
@@ -370,6 +386,13 @@ def test_docbin_is_read_where_spacy_is_installed(tmp_path):
         (["Do", "n't", "go", "."], ["O"] * 4),
     ]
     assert next(read_texts(tmp_path / "a.spacy")) == (0, EMOJI)
+
+
+def test_without_spacy_a_docbin_names_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "spacy.tokens", None)
+    (tmp_path / "a.spacy").write_bytes(b"x")
+    with pytest.raises(UserError, match="pip install spacy"):
+        sentences(tmp_path / "a.spacy")
 
 
 # ------ fastText
@@ -437,3 +460,8 @@ def test_other_formats_name_what_to_write_instead(tmp_path, name, content, advic
     (tmp_path / name).write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=advice):
         read_file(tmp_path / name)
+
+
+def test_classifiers_name_the_command_that_reads_spans(write):
+    with pytest.raises(UserError, match="modeling-star tag"):
+        read_file(write(a__json=json.dumps([task(TEXT)])), with_spans=False)

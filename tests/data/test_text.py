@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from modeling_star.data.formats import running_text
@@ -63,6 +65,14 @@ def test_files_of_several_kinds_are_read_one_after_the_other(paths: dict[str, st
     data = load({"train": [paths[name] for name in named]}, tmp_path / "cache")
     assert train_of(data) == ["six", *LINES[:4], "seven"]
     assert list(data.training_texts(2)) == ["six", "one"]
+
+
+def test_texts_of_pandas_are_combined_with_others(paths: dict[str, str], tmp_path: Path) -> None:
+    table = pyarrow.table({"text": pyarrow.array(["eight"], pyarrow.large_string())})
+    pyarrow.parquet.write_table(table, tmp_path / "e.parquet")
+    named = [paths["c.jsonl"], str(tmp_path / "e.parquet"), paths["a.txt"]]
+    data = load({"train": named}, tmp_path / "cache")
+    assert train_of(data) == ["six", "eight", *LINES[:4]]
 
 
 def rows_of(*rows: dict[str, Any]) -> str:

@@ -384,6 +384,13 @@ def test_texts_and_pairs_become_inputs_with_labels(tokenizer: PreTrainedTokenize
     assert set(features.column_names) == {*tokenizer.model_input_names, "labels"}
 
 
+def test_the_tokenizers_own_limit_holds() -> None:
+    tokenizer = train_tokenizer(["fox"], min_frequency=1, model_max_length=6)
+    data = Dataset.from_dict({"text": ["fox " * 9]})
+    assert len(tokenize_texts(data, tokenizer)[0]["input_ids"]) == 6
+    assert len(tokenize_texts(data, tokenizer, max_seq_length=9)[0]["input_ids"]) == 6
+
+
 def test_long_texts_are_cut(tokenizer: PreTrainedTokenizerFast) -> None:
     data = Dataset.from_dict({"a": ["fox " * 10, "fox", "fox " * 6], "b": ["dogs", "dogs", "dogs " * 4]})
     features = tokenize_texts(data, tokenizer, "a", "b", max_seq_length=8, split="train")

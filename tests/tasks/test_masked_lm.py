@@ -114,6 +114,14 @@ def test_logits_of_some_tokens_are_those_among_the_logits_of_all(kind: str) -> N
     assert chosen_logits(some, chosen) is some
 
 
+def test_a_model_without_get_output_embeddings_computes_all_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of("StarTransformer")
+    monkeypatch.setattr(model, "get_output_embeddings", lambda: None)
+    chosen = torch.zeros(1, 4, dtype=torch.bool)
+    with logits_at(model, chosen):
+        assert model(input_ids=torch.tensor([[2, 3, 4, 5]])).logits.shape == (1, 4, TINY["vocab_size"])
+
+
 def test_a_batch_in_which_nothing_is_hidden_trains_nothing(tmp_path: Any) -> None:
     model = model_of("StarTransformer", torch.float32)
     batch = collator(probability=1e-9)(pieces())
