@@ -32,7 +32,7 @@ from .errors import UserError
 from .evaluation.metrics import EntityScores, is_entity_scheme
 from .evaluation.reports import baseline_lines
 from .files import write_json
-from .inference.prediction import Prediction, Predictor
+from .inference.prediction import Dtype, Prediction, Predictor
 from .runs.output_folder import check_new
 from .runs.run import run
 from .runs.terminal import quiet_libraries
@@ -110,6 +110,7 @@ class StarEstimator(BaseEstimator):
         arguments: any other argument of the training command by its name, such as
             `{"embeddings_name_or_path": "bert-base-cased", "max_seq_length": 256}`.
         verbose: show progress, the score of each epoch and all warnings; otherwise a fit prints one line.
+        dtype: the precision of predictions, as of a `Predictor`.
 
     Attributes:
         classes_: the labels or tags, sorted, `[k]`.
@@ -138,6 +139,7 @@ class StarEstimator(BaseEstimator):
         seed: int = 42,
         arguments: dict[str, Any] | None = None,
         verbose: bool = False,
+        dtype: Dtype | None = "auto",
     ) -> None:
         self.model_name_or_path = model_name_or_path
         self.config_overrides = config_overrides
@@ -148,6 +150,7 @@ class StarEstimator(BaseEstimator):
         self.seed = seed
         self.arguments = arguments
         self.verbose = verbose
+        self.dtype = dtype
 
     def save(self, folder: str | Path) -> None:
         """
@@ -191,7 +194,7 @@ class StarEstimator(BaseEstimator):
     @cached_property
     def predictor_(self) -> Predictor:
         check_is_fitted(self)
-        predictor = Predictor(self._files.folder)
+        predictor = Predictor(self._files.folder, dtype=self.dtype)
         with _quiet():
             predictor.load()
         return predictor
@@ -331,6 +334,7 @@ class StarClassifier(ClassifierMixin, StarEstimator):
         arguments: dict[str, Any] | None = None,
         verbose: bool = False,
         class_weight: Mapping[Any, float] | str | None = None,
+        dtype: Dtype | None = "auto",
     ) -> None:
         super().__init__(
             model_name_or_path,
@@ -342,6 +346,7 @@ class StarClassifier(ClassifierMixin, StarEstimator):
             seed,
             arguments,
             verbose,
+            dtype,
         )
         self.class_weight = class_weight
 

@@ -16,6 +16,7 @@ from .errors import UserError
 
 if TYPE_CHECKING:
     from .inference import Predictor
+    from .inference.prediction import Dtype
 
 logger = logging.getLogger(__name__)
 
@@ -35,10 +36,14 @@ class SpacyComponent:
         overwrite: whether predictions replace the tags and the overlapping entities of earlier components. Otherwise
             these remain, as with spaCy's own tagger and entity ruler. Blocked tokens never get an entity, and a
             category of the same name is always replaced.
+        dtype: the precision, as of a `Predictor`.
     """
 
-    def __init__(self, name: str, model: str, batch_size: int, overwrite: bool = False) -> None:
+    def __init__(
+        self, name: str, model: str, batch_size: int, overwrite: bool = False, dtype: "Dtype | None" = "auto"
+    ) -> None:
         self.name, self.model, self.batch_size, self.overwrite = name, model, batch_size, overwrite
+        self.dtype = dtype
         if not Doc.has_extension("modeling_star"):
             Doc.set_extension("modeling_star", default={})
 
@@ -52,7 +57,7 @@ class SpacyComponent:
         """
         from .inference import Predictor  # needs `datasets`, which a pipeline without this component does not
 
-        predictor = Predictor(self.model, text_column_name="text", batch_size=self.batch_size)
+        predictor = Predictor(self.model, text_column_name="text", batch_size=self.batch_size, dtype=self.dtype)
         if predictor.pairs or predictor.saved.task not in ("token-classification", "text-classification"):
             kind = "pairs of texts" if predictor.pairs else predictor.saved.task
             raise UserError(f"{self.model} is a model for {kind}: name a tagger or a classifier of single texts.")
@@ -125,9 +130,11 @@ def _apart(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
 
 @Language.factory(
     "modeling_star",
-    default_config={"batch_size": 128, "overwrite": False},
+    default_config={"batch_size": 128, "overwrite": False, "dtype": "auto"},
     assigns=["doc.ents", "doc.cats", "token.tag", "doc._.modeling_star"],
 )
-def create(nlp: Language, name: str, model: str, batch_size: int, overwrite: bool) -> SpacyComponent:
+def create(
+    nlp: Language, name: str, model: str, batch_size: int, overwrite: bool, dtype: "Dtype | None"
+) -> SpacyComponent:
     """The component; an entry point of the package, so that spaCy finds its name."""
-    return SpacyComponent(name, model, batch_size, overwrite)
+    return SpacyComponent(name, model, batch_size, overwrite, dtype)

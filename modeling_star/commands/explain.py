@@ -51,7 +51,8 @@ def main() -> None:
 
     with command_messages("modeling-star explain", arguments.output_file, log_level=arguments.log_level):
         with loading("FOLDER", arguments.model):
-            predictor = Predictor(SavedModel.load(arguments.model, arguments.trust_remote_code))
+            # Differences of scores are shown, so these are those of the saved weights.
+            predictor = Predictor(SavedModel.load(arguments.model, arguments.trust_remote_code), dtype=None)
         explanation = explain(predictor, arguments.text)
         title = f"Prediction of {Path(arguments.model).name}"
         write_text(arguments.output_file, as_html(explanation, title))

@@ -142,8 +142,8 @@ class Predictor:
         null_threshold: for question answering, see `answer_question`.
         threshold: for several labels per text, predict those with a higher probability; `None`: 0.5.
         batch_size: the most texts predicted at once; questions are answered one by one.
-        dtype: "float32", "bfloat16" or "float16"; "auto": bfloat16 on a CPU with instructions for it; `None`: as the
-            weights were saved. An exported model has float32.
+        dtype: "auto": that of the saved weights, and compiled layers in bfloat16 on a CPU with AMX; `None`: that of
+            the saved weights throughout; "float32", "bfloat16" or "float16". An exported model has float32.
 
     Raises:
         UserError: an option has no effect on such a model, or one that it needs is missing.
@@ -169,7 +169,7 @@ class Predictor:
         null_threshold: float | None = None,
         threshold: float | None = None,
         batch_size: int = 128,
-        dtype: Dtype | None = None,
+        dtype: Dtype | None = "auto",
     ) -> None:
         saved = model if isinstance(model, SavedModel) else SavedModel.load(str(model))
         self.saved = saved
@@ -203,10 +203,22 @@ class Predictor:
         """A hash of the model."""
         return self.saved.fingerprint()
 
+    @cached_property
+    def layers(self) -> str | None:
+        """
+        How layers are computed on a CPU, `EncoderModel.layers_on_cpu`; `None` elsewhere. It can be set before the
+        model is loaded.
+        """
+        if self.saved.onnx is not None or self.saved.task == "tfidf":
+            return None
+        from .torch_runtime import layers_on_cpu
+
+        return layers_on_cpu(self.dtype)
+
     @property
     def options(self) -> dict[str, Any]:
         """What the predictions of a text depend on."""
-        names = ("fingerprint", "pairs", "question", "null_threshold", "threshold", "batch_size", "dtype")
+        names = ("fingerprint", "pairs", "question", "null_threshold", "threshold", "batch_size", "dtype", "layers")
         return {"version": __version__, **{name: getattr(self, name) for name in names}}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -222,7 +234,7 @@ class Predictor:
         )
         state = {name: value for name, value in vars(self).items() if name not in loaded}
         # A part of the state, so that `datasets` does not take the cached predictions of another model.
-        return {**state, "fingerprint": self.fingerprint}
+        return {**state, "fingerprint": self.fingerprint, "layers": self.layers}
 
     def __call__(self, batch: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
         """
@@ -358,7 +370,7 @@ class Predictor:
             return open_session(self.saved.onnx)
         from .torch_runtime import load
 
-        return load(self.saved, self.dtype)
+        return load(self.saved, self.dtype, self.layers)
 
     @cached_property
     def _run_model(self) -> Callable[..., dict[str, np.ndarray]]:

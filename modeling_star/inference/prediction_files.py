@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TEXTS_OF_WINDOW, CHARACTERS_OF_WINDOW = 4096, 1 << 22
+_OPTIONS = "options.json"
 PATIENCE = 3600.0
 """Seconds without a new part of another process, after which the main process gives up."""
 
@@ -156,6 +157,8 @@ def predict_to_file(
     if output.exists() and processes.index > 0:  # the main process had nothing left to do
         return 0
     columns = output_columns(predictor, inputs, output.suffix)
+    if _recorded(folder).get("layers") == "PyTorch":  # before there was compiled code: these parts have its digits
+        predictor.layers = "PyTorch"
     options = {**predictor.options, **options, "columns": asdict(columns)}
     with _begun(output, folder, json.loads(json.dumps(options)), processes.index == 0):
         keys = []
@@ -212,9 +215,8 @@ def _begun(output: Path, folder: Path, options: dict[str, Any], is_main: bool) -
     check_output(output)
     with no_empty_folder(output.parent):
         folder.mkdir(exist_ok=True)
-        path = folder / "options.json"
-        if path.is_file():
-            before = json.loads(path.read_text(encoding="utf-8"))
+        path = folder / _OPTIONS
+        if before := _recorded(folder):
             changed = [name for name in options if before.get(name) != options[name]]
             if changed:
                 was, now = ({name: values.get(name) for name in changed} for values in (before, options))
@@ -231,6 +233,12 @@ def _begun(output: Path, folder: Path, options: dict[str, Any], is_main: bool) -
             if is_main and {each.name for each in folder.iterdir()} <= {path.name}:
                 shutil.rmtree(folder)
             raise
+
+
+def _recorded(folder: Path) -> dict[str, Any]:
+    """The options of a run that was begun; empty where none was."""
+    path = folder / _OPTIONS
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from ..kernels import cpu
 from ..loading import load_model
 from .cuda_graphs import cuda_graphs
 from .threads import map_in_threads
@@ -25,21 +26,29 @@ _CLASSES = {
 _OUTPUTS = ("logits", "paths", "messages")
 
 
-def load(saved: "SavedModel", dtype: str | None = None) -> PreTrainedModel:
-    """A saved model, in eval mode, on its device."""
-    device = _device()
+def load(saved: "SavedModel", dtype: str | None, layers: str | None) -> PreTrainedModel:
+    """A saved model, in eval mode, on its device; `layers` are `EncoderModel.layers_on_cpu`."""
     options: dict[str, Any] = dict(saved.remote)
-    if dtype == "auto":
-        dtype = "bfloat16" if device.type == "cpu" and computes_bfloat16() else None
-    if dtype is not None:
+    if dtype not in (None, "auto"):
         options["dtype"] = getattr(torch, dtype)
-    return load_model(_CLASSES[saved.task], saved.name, **options).to(device)
+    model = load_model(_CLASSES[saved.task], saved.name, **options)
+    if layers is not None and hasattr(model.base_model, "layers_on_cpu"):
+        model.base_model.layers_on_cpu = layers
+    return model.to(_device())
 
 
-def computes_bfloat16() -> bool:
-    """Whether this CPU has instructions for products in bfloat16, as torch reports it; its version must say so."""
-    report: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    return bool(report.get("amx_bf16") or report.get("avx512_bf16"))
+def layers_on_cpu(dtype: str | None) -> str | None:
+    """
+    `EncoderModel.layers_on_cpu` of a model that predicts in this process; `None` on an accelerator.
+
+    Without compiled code a model stays as it was saved: there PyTorch gains less from bfloat16, and rounds more.
+    """
+    if _device().type != "cpu":
+        return None
+    level = cpu.level_in_use()
+    if level is None:
+        return "PyTorch"
+    return "bfloat16" if dtype == "auto" and level == "amx" else "compiled"
 
 
 def crf_tables(model: PreTrainedModel) -> dict[str, np.ndarray] | None:

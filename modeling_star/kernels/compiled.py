@@ -6,6 +6,7 @@ the same.
 Axes: b batch  N flat tokens  d width
 """
 
+import itertools
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from ..models.modeling_encoder import has_hooks, is_plain
+from ..models.modeling_encoder import is_plain
 from ..models.token_layout import TokenLayout
 from . import cpu
 
@@ -26,8 +27,8 @@ LONGEST = 1 << 17
 
 def compiled_layers(
     encoder: Any,
-    form: dict[str, Any],
-    parts: Callable[[], list[list[tuple[Any, type]]]],
+    describe: Callable[[], tuple[dict[str, Any], list[list[tuple[Any, type]]]]],
+    radius: int,
     embedded: Tensor,
     layout: TokenLayout,
     start_relay: Tensor | None = None,
@@ -38,10 +39,12 @@ def compiled_layers(
     The states after all layers of an encoder in evaluation mode.
 
     Args:
-        encoder: the bare encoder, whose layers are in `encoder.layers`.
-        form: fields of `cpu.Encoder`.
-        parts: for each layer its modules with their expected classes and its tensors with `Tensor`; those with
-            parameters in the order of `Slot` in cpu.cpp, with `None` in place of one that it lacks.
+        encoder: the bare encoder, whose layers are in `encoder.layers`; `encoder.layers_on_cpu` says how they are
+            computed.
+        describe: called where the layers are not known: the fields of `cpu.Encoder`, and for each layer its modules
+            with their expected classes and its tensors with `Tensor`; those with parameters in the order of `Slot` in
+            cpu.cpp, with `None` in place of one that it lacks.
+        radius: neighbours on either side.
         embedded: `[N, d]`.
         layout: where the tokens lie.
         start_relay, with_relay, first_only: as in `cpu.encode`.
@@ -51,10 +54,10 @@ def compiled_layers(
         compute them.
     """
     if (
-        torch.is_grad_enabled()
+        encoder.layers_on_cpu == "PyTorch"
+        or torch.is_grad_enabled()
         or embedded.device.type != "cpu"
         or embedded.dtype not in (torch.float32, torch.bfloat16)
-        or form["activation"] not in cpu.ACTIVATIONS
         or not layout.is_packed
         or layout.in_rows
         or not len(embedded)
@@ -64,11 +67,22 @@ def compiled_layers(
         return None
     known = _known.get(encoder)
     if known is None or not known.is_valid():
-        known = _known[encoder] = _Layers.of(encoder, parts())
+        known = _known[encoder] = _Layers.of(encoder, *describe())
     if known.dtype != embedded.dtype:
         return None
-    tokens = embedded.contiguous(), layout.offsets, start_relay, with_relay, first_only
-    return cpu.encode(encoder, cpu.Encoder(**form), known.parameters, known.stamp, *tokens)
+    return cpu.encode(
+        encoder,
+        known.form,
+        known.parameters,
+        known.stamp,
+        radius,
+        embedded.contiguous(),
+        layout.offsets,
+        encoder.layers_on_cpu == "bfloat16" or embedded.dtype == torch.bfloat16,
+        start_relay,
+        with_relay,
+        first_only,
+    )
 
 
 @dataclass(frozen=True)
@@ -77,63 +91,76 @@ class _Layers:
     The parameters of layers that are what their classes are, and how to see that this has not changed since.
 
     Args:
-        dtype: of all parameters; `None` where a layer has an adapter, a hook, a quantised weight or dropout.
+        dtype: of all parameters; `None` where a layer has an adapter, a hook, a quantised weight or dropout, or there is
+            no code for it.
+        form: fields of `modeling_star.kernels.cpu.Encoder`.
         parameters: of each layer, in the order of cpu.cpp.
-        stamp: the address and version of each.
-        modules: all modules of the layers.
+        tensors, versioned: those that there are, and of these the ones that autograd counts changes of.
+        stamp: their addresses and versions.
+        modules, hooks: the attributes of all modules of the layers, and their hooks.
         tables, names, values: where each of their parameters and modules was found, and it.
     """
 
     dtype: torch.dtype | None
+    form: dict[str, Any]
     parameters: list[list[Tensor | None]]
+    tensors: list[Tensor]
+    versioned: list[Tensor]
     stamp: tuple[int, ...]
-    modules: list[nn.Module]
+    modules: list[dict[str, Any]]
+    hooks: list[dict[int, Any]]
     tables: list[dict[str, Any]]
     names: list[str]
     values: list[Any]
 
     @classmethod
-    def of(cls, encoder: Any, layers: list[list[tuple[Any, type]]]) -> "_Layers":
+    def of(cls, encoder: Any, form: dict[str, Any], layers: list[list[tuple[Any, type]]]) -> "_Layers":
         found = [[_parameters(*part) for part in layer] for layer in layers]
-        parameters: list[list[Tensor | None]] = []
-        dtypes: set[torch.dtype | None] = set()
-        for layer in found:
-            parameters.append([tensor for tensors in layer if tensors is not None for tensor in tensors])
-            dtypes.update(None for tensors in layer if tensors is None)
-            dtypes.update(tensor.dtype for tensor in parameters[-1] if tensor is not None)
+        parameters = [[tensor for tensors in layer for tensor in tensors or ()] for layer in found]
+        tensors = [tensor for layer in parameters for tensor in layer if tensor is not None]
+        dtypes = {tensor.dtype for tensor in tensors}
+        has_code = form["activation"] in cpu.ACTIVATIONS and None not in itertools.chain.from_iterable(found)
+        versioned = [tensor for tensor in tensors if not tensor.is_inference()]
         modules = list(encoder.layers.modules())
         entries: list[Any] = [(encoder._modules, "layers", encoder.layers)]
         for module in modules:
             for table in (module._modules, module._parameters):
                 entries += [(table, name, value) for name, value in table.items()]
-        dtype = dtypes.pop() if len(dtypes) == 1 else None
         tables, names, values = map(list, zip(*entries, strict=True))
-        return cls(dtype, parameters, _stamp(parameters), modules, tables, names, values)
+        return cls(
+            dtypes.pop() if has_code and len(dtypes) == 1 else None,
+            form,
+            parameters,
+            tensors,
+            versioned,
+            _stamp(tensors, versioned),
+            [vars(module) for module in modules],
+            [hooks for module in modules for hooks in (module._forward_hooks, module._forward_pre_hooks)],
+            tables,
+            names,
+            values,
+        )
 
     def is_valid(self) -> bool:
         """Compares some hundred objects without a line of Python for each, as a short text takes no longer itself."""
         return (
             all(map(operator.is_, map(dict.get, self.tables, self.names), self.values))
-            and not any(map(has_hooks, self.modules))
-            and not any(map(_TRAINING, self.modules))
-            and self.stamp == _stamp(self.parameters)
+            and not any(self.hooks)
+            and not any(map(dict.get, self.modules, itertools.repeat("training")))
+            and not any(map(dict.__contains__, self.modules, itertools.repeat("forward")))
+            and self.stamp == _stamp(self.tensors, self.versioned)
         )
-
-
-_TRAINING = operator.attrgetter("training")
 
 
 _known: WeakKeyDictionary[nn.Module, _Layers] = WeakKeyDictionary()
 
 
-def _stamp(parameters: list[list[Tensor | None]]) -> tuple[int, ...]:
-    """The address and the version of each parameter, by which autograd knows changes in place."""
-    stamp: list[int] = []
-    for layer in parameters:
-        for tensor in layer:
-            if tensor is not None:
-                stamp += (tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version)
-    return tuple(stamp)
+def _stamp(tensors: list[Tensor], versioned: list[Tensor]) -> tuple[int, ...]:
+    """Addresses, and the versions by which autograd knows changes in place."""
+    return (*map(Tensor.data_ptr, tensors), *map(_VERSION, versioned))
+
+
+_VERSION = operator.attrgetter("_version")
 
 
 def _parameters(part: Any, kind: type) -> list[Tensor | None] | None:

@@ -282,6 +282,9 @@ void product(const bf16* a, int64_t lda, int64_t rows, const Matrix<bf16>& w, co
       _tile_zero(2);
       _tile_zero(3);
       for (int64_t k = 0; k < w.depth; k += PANEL, b += 2 * HALF) {
+        // Of a short text the weights are read once, from beyond the second cache: two steps ahead.
+        if (rows <= 2 * TILE)
+          for (int64_t i = 0; i < 2 * HALF; i += CACHE_LINE / sizeof(bf16)) __builtin_prefetch(b + 4 * HALF + i);
         _tile_loadd(6, b, 64);
         _tile_loadd(7, b + HALF, 64);
         _tile_loadd(4, upper + k, lda * 2);
@@ -373,16 +376,17 @@ template <class T> std::vector<Layer<T>> lay_out(const Shape& s, Pieces& memory)
     layer.output_bias = memory.take<float>(s.dp());
     layer.role_bias = memory.take<float>(s.h * s.roles());
     layer.norm = memory.take<float>(2 * s.dp());
-    layer.relay.query = memory.matrix<T>(hc + beyond, s.d);
-    layer.relay.query_bias = memory.take<float>(s.hcp());
-    for (int64_t i = 0; i < s.h; i++) {
-      layer.relay.key.push_back(memory.matrix<T>(s.d, s.c));
-      layer.relay.value.push_back(memory.matrix<T>(s.c, s.d));
-    }
-    layer.relay.output = memory.matrix<T>(s.d, hc);
-    layer.relay.output_bias = memory.take<float>(s.dp());
-    layer.relay_norm = memory.take<float>(2 * s.dp());
-    if (s.kind == BIG) {
+    if (s.kind == STAR) {
+      layer.relay.query = memory.matrix<T>(hc + beyond, s.d);
+      layer.relay.query_bias = memory.take<float>(s.hcp());
+      for (int64_t i = 0; i < s.h; i++) {
+        layer.relay.key.push_back(memory.matrix<T>(s.d, s.c));
+        layer.relay.value.push_back(memory.matrix<T>(s.c, s.d));
+      }
+      layer.relay.output = memory.matrix<T>(s.d, hc);
+      layer.relay.output_bias = memory.take<float>(s.dp());
+      layer.relay_norm = memory.take<float>(2 * s.dp());
+    } else {
       layer.inner = memory.matrix<T>(s.inner, s.d);
       layer.inner_bias = memory.take<float>(s.innerp());
       layer.outer = memory.matrix<T>(s.d, s.inner);
@@ -455,11 +459,10 @@ template <class T> void pack(const Shape& s, const void* const* given, bool half
     fill(layer.key_value, 2 * hc, d, [&](int64_t n, int64_t k) { return n < hc ? wk[n * d + k] : wv[(n - hc) * d + k]; });
     vector(layer.role_bias, s.h * s.roles(), s.h * s.roles(), ROLE_BIAS);
     norm(layer.norm, NORM);
-    const int from = s.kind == STAR ? RELAY : 0;
-    if (given[from]) {
+    if (s.kind == STAR && given[RELAY]) {
       Relay<T>& relay = layer.relay;
-      projections(from, relay.query, relay.query_bias, relay.output, relay.output_bias);
-      Parameter key = of(from + KEY), value = of(from + VALUE);
+      projections(RELAY, relay.query, relay.query_bias, relay.output, relay.output_bias);
+      Parameter key = of(RELAY + KEY), value = of(RELAY + VALUE);
       for (int64_t i = 0; i < s.h; i++) {
         fill(relay.key[i], d, s.c, [&](int64_t n, int64_t k) { return key[(i * s.c + k) * d + n]; });
         fill(relay.value[i], s.c, d, [&](int64_t n, int64_t k) { return value[(i * s.c + n) * d + k]; });
@@ -667,6 +670,7 @@ template <class T> struct Encoder {
   const std::vector<Layer<T>>& layers;
   Arena& arena;
   const int64_t N = call.count, b = call.b, dp = s.dp(), hc = s.h * s.c, hcp = s.hcp(), kvp = s.kvp();
+  const int64_t mixed = std::max(dp, (int64_t)s.vectors() * W);  // numbers of a head that a chunk adds up
   int64_t block;
   struct Chunk {
     int64_t sequence, start, stop;
@@ -694,8 +698,9 @@ template <class T> struct Encoder {
     nodes = arena.take<T>(node_rows * dp);
     node_query = arena.take<T>(node_rows * hcp);
     node_context = arena.take<T>(node_rows * hcp);
-    node_key = arena.take<T>(node_rows * s.h * dp);
-    node_mix = arena.take<T>(node_rows * s.h * dp);
+    const int64_t mixes = s.kind == STAR ? node_rows * s.h * dp : 0;
+    node_key = arena.take<T>(mixes);
+    node_mix = arena.take<T>(mixes);
     node_kv = arena.take<T>(node_rows * kvp);
     node_update = arena.take<float>(node_rows * dp);
     chunk_scores = arena.take<float>(threads * s.h * CHUNK);
@@ -707,7 +712,7 @@ template <class T> struct Encoder {
       std::fill(sequence_of.begin() + call.offsets[i], sequence_of.begin() + call.offsets[i + 1], (int32_t)i);
     }
     first_chunk.push_back(chunks.size());
-    partial = arena.take<float>(chunks.size() * s.h * (dp + 2) + W);
+    partial = arena.take<float>(chunks.size() * s.h * (mixed + 2) + W);
   }
 
   // Calls f(first token, number of tokens, thread) for each block.
@@ -741,70 +746,123 @@ template <class T> struct Encoder {
     for (; j < s.d; j++) narrow(widen(from[j]), to + j);
   }
 
-  // The update of each node from its sequence, `node_update`: the node itself is a candidate where it is `included`.
+  // The update of each node from itself and its sequence, `node_update`.
   //   score = (W_K^T q) . x,   update = W_O sum_i W_V (sum of a x)
-  void attend_over_sequences(const Relay<T>& relay, const T* x, bool included) {
-    const int64_t h = s.h, width = h * dp, size = h * (dp + 2);
+  void attend_over_states(const Relay<T>& relay, const T* x) {
+    const int64_t h = s.h, width = h * dp;
     for_nodes([&](int64_t row, int64_t count) {
       product(nodes + row * dp, dp, count, relay.query, relay.query_bias, NONE, node_query + row * hcp, hcp);
       for (int64_t i = 0; i < h; i++)
         product(node_query + row * hcp + i * s.c, hcp, count, relay.key[i], nullptr, NONE,
                 node_key + row * width + i * dp, width);
     });
-    // Of each chunk the largest score, the sum of exponentials and the sum of states of each head.
-    parallel(chunks.size(), call.threads, [&](int64_t n, int thread) {
-      const Chunk& chunk = chunks[n];
+    for_chunks([&](const Chunk& chunk, float* scores, Sums sums) {
       const int64_t count = chunk.stop - chunk.start;
       const T *key = node_key + chunk.sequence * width, *rows = x + chunk.start * dp;
-      float *scores = chunk_scores + thread * h * CHUNK, *out = partial + n * size;
       in_groups(h, [&](auto group, int64_t i) {
         scores_of<group()>(key + i * dp, dp, rows, count, scores + i * CHUNK, CHUNK);
       });
-      for (int64_t i = 0; i < h; i++) {
-        float* row = scores + i * CHUNK;
-        const float most = *std::max_element(row, row + count);
-        vf total = {};
-        for (int64_t t = 0; t < count; t += W) {
-          vf e = first(exponential(load(row + t) - splat(most)), std::min<int64_t>(count - t, W));
-          store(row + t, e);
-          total += e;
-        }
-        out[i] = most;
-        out[h + i] = sum(total);
-      }
+      for (int64_t i = 0; i < h; i++) exponentials(scores + i * CHUNK, count, sums.most[i], sums.total[i]);
       in_groups(h, [&](auto group, int64_t i) {
-        sums_of<group()>(scores + i * CHUNK, CHUNK, rows, count, dp, out + 2 * h + i * dp);
+        sums_of<group()>(scores + i * CHUNK, CHUNK, rows, count, dp, sums.mix + i * dp);
       });
     });
     for_nodes([&](int64_t row, int64_t count) {
-      for (int64_t n = row; n < row + count; n++) join(n, included);
+      for (int64_t n = row; n < row + count; n++)
+        for (int64_t i = 0; i < h; i++) {
+          const T *node = nodes + n * dp, *key = node_key + n * width + i * dp;
+          float own;
+          scores_of<1>(key, dp, node, 1, &own, 1);
+          join(n, i, own, node, dp, dp, node_mix + n * width + i * dp);
+        }
       for (int64_t i = 0; i < h; i++)
         product(node_mix + row * width + i * dp, width, count, relay.value[i], nullptr, NONE,
                 node_context + row * hcp + i * s.c, hcp);
       product(node_context + row * hcp, hcp, count, relay.output, relay.output_bias, NONE, node_update + row * dp, dp);
     });
   }
-  // The mean state of a sequence for each head, from its chunks.
-  void join(int64_t n, bool included) {
-    const int64_t h = s.h, size = h * (dp + 2);
-    for (int64_t i = 0; i < h; i++) {
-      const T *node = nodes + n * dp, *key = node_key + (n * h + i) * dp;
-      T* mix = node_mix + (n * h + i) * dp;
-      float own = -INFINITY, most, total = 0;
-      if (included) scores_of<1>(key, dp, node, 1, &own, 1);
-      most = own;
-      for (int64_t k = first_chunk[n]; k < first_chunk[n + 1]; k++) most = std::max(most, partial[k * size + i]);
-      const float of_own = included ? std::exp(own - most) : 0;
-      total = of_own;
-      for (int64_t k = first_chunk[n]; k < first_chunk[n + 1]; k++)
-        total += std::exp(partial[k * size + i] - most) * partial[k * size + h + i];
-      const float factor = total > 0 || total != total ? 1 / total : 0;  // an empty sequence has no candidate
-      for (int64_t j = 0; j < dp; j += W) {
-        vf x = included ? splat(of_own) * load(node + j) : vf{};
-        for (int64_t k = first_chunk[n]; k < first_chunk[n + 1]; k++)
-          x += splat(std::exp(partial[k * size + i] - most)) * load(partial + k * size + 2 * h + i * dp + j);
-        store(mix + j, x * splat(factor));
+  // The update of each node, a first token, from the keys and values of its sequence; a head is V vectors.
+  template <int V> void attend_over_keys(const Layer<T>& layer, const T* kv) {
+    const int64_t h = s.h, c = s.c;
+    for_nodes([&](int64_t row, int64_t count) {
+      product(nodes + row * dp, dp, count, layer.query, layer.query_bias, NONE, node_query + row * hcp, hcp);
+    });
+    for_chunks([&](const Chunk& chunk, float* scores, Sums sums) {
+      const int64_t count = chunk.stop - chunk.start;
+      for (int64_t i = 0; i < h; i++) {
+        const Query<V, T> q(node_query + chunk.sequence * hcp + i * c, c);
+        const T *key = kv + chunk.start * kvp + i * c, *value = key + hc;
+        for (int64_t t = 0; t < count; t += W) {
+          vf products[W];
+          for (int64_t k = 0; k < W; k++) products[k] = q.times(key + std::min(t + k, count - 1) * kvp);
+          sum_lanes(products, W, scores + t);
+        }
+        exponentials(scores, count, sums.most[i], sums.total[i]);
+        vf mix[V] = {};
+        for (int64_t t = 0; t < count; t++)
+          for (int j = 0; j < V; j++) mix[j] += splat(scores[t]) * load(value + t * kvp + j * W);
+        for (int j = 0; j < V; j++) store(sums.mix + i * V * W + j * W, mix[j]);
       }
+    });
+    for_nodes([&](int64_t row, int64_t count) {
+      for (int64_t n = row; n < row + count; n++) {
+        T* of_context = node_context + n * hcp;
+        // What lies beyond a head is overwritten by the next one.
+        for (int64_t i = 0; i < h; i++) join(n, i, -INFINITY, nullptr, V * W, c, of_context + i * c);
+        std::fill(of_context + hc, of_context + hcp, T{});
+      }
+      product(node_context + row * hcp, hcp, count, layer.output, layer.output_bias, NONE, node_update + row * dp, dp);
+    });
+  }
+  void attend_over_keys(const Layer<T>& layer, const T* kv) {
+    switch (s.vectors()) {
+      case 1: return attend_over_keys<1>(layer, kv);
+      case 2: return attend_over_keys<2>(layer, kv);
+      case 4: return attend_over_keys<4>(layer, kv);
+      case 8: return attend_over_keys<8>(layer, kv);
+      default: return attend_over_keys<16>(layer, kv);
+    }
+  }
+  // Of a chunk and each head the largest score, the sum of exponentials and the sum of rows.
+  struct Sums {
+    float *most, *total, *mix;
+  };
+  Sums sums_of_chunk(int64_t n) {
+    float* first = partial + n * s.h * (mixed + 2);
+    return {first, first + s.h, first + 2 * s.h};
+  }
+  // Calls f(chunk, room for scores, sums) for each chunk.
+  template <class F> void for_chunks(F f) {
+    parallel(chunks.size(), call.threads, [&](int64_t n, int thread) {
+      f(chunks[n], chunk_scores + thread * s.h * CHUNK, sums_of_chunk(n));
+    });
+  }
+  // Scores to e^(score - largest).
+  static void exponentials(float* scores, int64_t count, float& most, float& total) {
+    most = *std::max_element(scores, scores + count);
+    vf sums = {};
+    for (int64_t t = 0; t < count; t += W) {
+      vf e = first(exponential(load(scores + t) - splat(most)), std::min<int64_t>(count - t, W));
+      store(scores + t, e);
+      sums += e;
+    }
+    total = sum(sums);
+  }
+  // The mean row of a sequence for a head, from its chunks and from the node itself, whose score is `own`; the first
+  // `kept` of its numbers.
+  void join(int64_t n, int64_t i, float own, const T* node, int64_t width, int64_t kept, T* out) {
+    float most = own;
+    for (int64_t k = first_chunk[n]; k < first_chunk[n + 1]; k++) most = std::max(most, sums_of_chunk(k).most[i]);
+    const float of_own = node ? std::exp(own - most) : 0;
+    float total = of_own;
+    for (int64_t k = first_chunk[n]; k < first_chunk[n + 1]; k++)
+      total += std::exp(sums_of_chunk(k).most[i] - most) * sums_of_chunk(k).total[i];
+    const float factor = total > 0 || total != total ? 1 / total : 0;  // an empty sequence has no candidate
+    for (int64_t j = 0; j < width; j += W) {
+      vf x = node ? splat(of_own) * load(node + j) : vf{};
+      for (int64_t k = first_chunk[n]; k < first_chunk[n + 1]; k++)
+        x += splat(std::exp(sums_of_chunk(k).most[i] - most)) * load(sums_of_chunk(k).mix + i * width + j);
+      store(out + j, first(x * splat(factor), kept - j));
     }
   }
 
@@ -856,7 +914,7 @@ template <class T> struct Encoder {
       });
       x = states;
       if (s.radial && (l + 1 < s.layers || call.relay)) {
-        attend_over_sequences(layer.relay, x, true);
+        attend_over_states(layer.relay, x);
         for_nodes([&](int64_t row, int64_t count) {
           for (int64_t n = row; n < row + count; n++)
             norm(node_update + n * dp, s.residual ? nodes + n * dp : nullptr, s.activation, layer.relay_norm, s,
@@ -896,7 +954,7 @@ template <class T> struct Encoder {
       T *own = kv[l % 2], *next = kv[(l + 1) % 2];
       for (int64_t n = 0; n < b; n++)  // an empty sequence has any
         memcpy(nodes + n * dp, states + std::min(call.offsets[n], N - 1) * dp, dp * sizeof(T));
-      attend_over_sequences(layer.relay, states, false);
+      attend_over_keys(layer, own);
       if (s.first_only && l + 1 == s.layers) {
         parallel((b + BLOCK - 1) / BLOCK, call.threads, [&](int64_t i, int thread) {
           const int64_t row = i * BLOCK, count = std::min<int64_t>(BLOCK, b - row);
@@ -954,7 +1012,8 @@ typedef float Half;
 
 }  // namespace
 
-// ------ what cpu.py calls: `half` says that the model is bfloat16
+// ------ what cpu.py calls: `low` says that layers compute in bfloat16, where this code has AMX, and `half` that the
+// numbers of the caller are bfloat16
 
 extern "C" {
 
@@ -970,15 +1029,15 @@ int modeling_star_ready() {
 // Numbers of a vector.
 int modeling_star_lanes() { return W; }
 
-int64_t modeling_star_packed_size(const Shape* shape, int half) {
+int64_t modeling_star_packed_size(const Shape* shape, int low) {
   Pieces pieces{nullptr};
-  half ? (void)lay_out<Half>(*shape, pieces) : (void)lay_out<float>(*shape, pieces);
+  low ? (void)lay_out<Half>(*shape, pieces) : (void)lay_out<float>(*shape, pieces);
   return pieces.size;
 }
 
 // `parameters`: SLOTS for each layer, null where there is none.
-void modeling_star_pack(const Shape* shape, int half, const void* const* parameters, char* packed) {
-  half ? pack<Half>(*shape, parameters, true, packed) : pack<float>(*shape, parameters, false, packed);
+void modeling_star_pack(const Shape* shape, int low, int half, const void* const* parameters, char* packed) {
+  low ? pack<Half>(*shape, parameters, half, packed) : pack<float>(*shape, parameters, half, packed);
 }
 
 // A number that depends on every eighth cache line of the parameters and its place, and on all of a small one.
@@ -1004,7 +1063,7 @@ uint64_t modeling_star_checksum(const void* const* parameters, const int64_t* by
 // Embeddings `[N, d]` to states `[N, d]`, or `[b, d]` with `first_only`, and relays `[b, d]` where `relay` is not null;
 // they begin as `start_relay`, `[b, d]`, where it is not null, and as means otherwise.
 // Token t of sequence i is row `offsets[i] + t`. Returns 1 where memory does not suffice.
-int modeling_star_encode(const Shape* shape, int half, const char* packed, const char* embedded,
+int modeling_star_encode(const Shape* shape, int low, int half, const char* packed, const char* embedded,
                          const int64_t* offsets, int64_t b, const char* start_relay, char* states, char* relay,
                          int threads) {
   threads = std::max(threads, 1);
@@ -1016,8 +1075,9 @@ int modeling_star_encode(const Shape* shape, int half, const char* packed, const
       std::vector<int64_t> inside;
       for (int64_t i = start; i <= stop; i++) inside.push_back(offsets[i] - token);
       const Call call{*shape, stop - start, inside.back(), inside.data(), half != 0, embedded + token * row,
-                      start_relay ? start_relay + start * row : nullptr, states + of_states * row, relay ? relay + start * row : nullptr, threads};
-      half ? encode<Half>(call, packed) : encode<float>(call, packed);
+                      start_relay ? start_relay + start * row : nullptr, states + of_states * row,
+                      relay ? relay + start * row : nullptr, threads};
+      low ? encode<Half>(call, packed) : encode<float>(call, packed);
     }
   } catch (const std::bad_alloc&) {
     return 1;

@@ -19,8 +19,9 @@ import functools
 import os
 import sys
 from ctypes import POINTER, byref, c_double, c_int, c_int64, c_uint64, c_void_p
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -62,7 +63,6 @@ class Encoder:
     Args:
         kind: "star" or "big".
         heads, head_width: of the attentions.
-        radius: neighbours on either side.
         activation: "relu" or "gelu"; of the update in Star, of the feed-forward layer in BiG.
         eps: of the norms.
         inner: width of BiG's feed-forward layer.
@@ -73,7 +73,6 @@ class Encoder:
     kind: str
     heads: int
     head_width: int
-    radius: int
     activation: str
     eps: float
     inner: int = 0
@@ -135,9 +134,9 @@ def _load(name: str, path: Path) -> ctypes.CDLL:
     for function, result, arguments in (
         ("ready", c_int, ()),
         ("packed_size", c_int64, (shape, c_int)),
-        ("pack", None, (shape, c_int, pointers, c_void_p)),
+        ("pack", None, (shape, c_int, c_int, pointers, c_void_p)),
         ("checksum", c_uint64, (pointers, POINTER(c_int64), c_int64)),
-        ("encode", c_int, (shape, c_int, *(c_void_p,) * 3, c_int64, *(c_void_p,) * 3, c_int)),
+        ("encode", c_int, (shape, c_int, c_int, *(c_void_p,) * 3, c_int64, *(c_void_p,) * 3, c_int)),
     ):
         entry = getattr(library, f"modeling_star_{function}")
         entry.restype, entry.argtypes = result, arguments
@@ -164,6 +163,11 @@ def _library_for_process(name: str) -> ctypes.CDLL | None:
         return None
 
 
+def level_in_use() -> str | None:
+    """The instructions of `library()`; `None` where PyTorch's operations are used."""
+    return None if library() is None else level(_limit())
+
+
 def library() -> ctypes.CDLL | None:
     """
     The compiled code, or `None` where PyTorch's operations are used.
@@ -172,7 +176,11 @@ def library() -> ctypes.CDLL | None:
         ValueError: the variable has a value that is not allowed.
         RuntimeError: it is "1", and there is no such code.
     """
-    return _library(setting(), os.environ.get("ONEDNN_MAX_CPU_ISA", "all").lower())
+    return _library(setting(), _limit())
+
+
+def _limit() -> str:
+    return os.environ.get("ONEDNN_MAX_CPU_ISA", "all").lower()
 
 
 @functools.cache
@@ -198,17 +206,19 @@ class _Packed:
     Weights as the library reads them, and what they were made of.
 
     Args:
-        stamp: of the parameters.
+        stamp: of the parameters and the form.
         addresses, sizes: of the parameters, sizes in bytes.
         checksum: of some of their bits.
         weights: the packed ones.
+        shapes: of calls, by their radius and whether only first tokens are wanted.
     """
 
-    stamp: tuple[int, ...]
+    stamp: tuple[Any, ...]
     addresses: ctypes.Array
     sizes: ctypes.Array
     checksum: int
     weights: Tensor
+    shapes: dict[tuple[int, bool], _Shape] = field(default_factory=dict)
 
 
 _packed: WeakKeyDictionary[nn.Module, _Packed] = WeakKeyDictionary()
@@ -216,11 +226,13 @@ _packed: WeakKeyDictionary[nn.Module, _Packed] = WeakKeyDictionary()
 
 def encode(
     owner: nn.Module,
-    encoder: Encoder,
+    form: dict[str, Any],
     layers: list[list[Tensor | None]],
     stamp: tuple[int, ...],
+    radius: int,
     embedded: Tensor,
     offsets: Tensor,
+    in_bfloat16: bool,
     start_relay: Tensor | None = None,
     with_relay: bool = False,
     first_only: bool = False,
@@ -230,11 +242,13 @@ def encode(
 
     Args:
         owner: whose parameters they are; the packed ones are kept for as long as it lives.
-        encoder: its form.
+        form: the fields of its `Encoder`.
         layers: the parameters of each layer in the order of `Slot` in cpu.cpp, `None` where there is none.
         stamp: changes with the address of a parameter, and where one is changed in place.
+        radius: neighbours on either side.
         embedded: `[N, d]`, float32 or bfloat16 as the parameters, contiguous, N > 0.
         offsets: `[b + 1]`, where the tokens of each sequence begin, and N.
+        in_bfloat16: compute in bfloat16 where the processor has AMX, and in float32 otherwise.
         start_relay: `[b, d]`, contiguous, the relays before the first layer; the means of the embeddings where it is
             `None`.
         with_relay: also return the last relay.
@@ -245,29 +259,19 @@ def encode(
         compiled code for this.
     """
     code = library()
-    lanes = 16 if code is None else code.modeling_star_lanes()
-    if code is None or encoder.head_width > 16 * lanes or encoder.radius > MOST_NEIGHBOURS:
+    if code is None or form["head_width"] > 16 * code.modeling_star_lanes() or radius > MOST_NEIGHBOURS:
         return None
-    d, b, half = embedded.shape[1], len(offsets) - 1, embedded.dtype == torch.bfloat16
-    shape = _Shape(
-        KINDS.index(encoder.kind),
-        d,
-        encoder.heads,
-        encoder.head_width,
-        len(layers),
-        encoder.radius,
-        encoder.inner,
-        ACTIVATIONS.index(encoder.activation),
-        encoder.residual,
-        encoder.radial,
-        first_only,
-        encoder.eps,
-    )
-    packed = _pack(code, owner, shape, half, layers, stamp)
-    states = embedded.new_empty((b if first_only else len(embedded), d))
+    b, d = offsets.shape[0] - 1, embedded.shape[1]
+    half = embedded.dtype == torch.bfloat16
+    packed = _pack(code, owner, form, radius, d, in_bfloat16, half, layers, stamp)
+    shape = packed.shapes.get((radius, first_only))
+    if shape is None:
+        shape = packed.shapes[radius, first_only] = _shape(form, d, len(layers), radius, first_only)
+    states = embedded.new_empty((b if first_only else embedded.shape[0], d))
     relay = embedded.new_empty((b, d)) if with_relay else None
     failed = code.modeling_star_encode(
         byref(shape),
+        in_bfloat16,
         half,
         packed.weights.data_ptr(),
         embedded.data_ptr(),
@@ -283,10 +287,31 @@ def encode(
     return states, relay
 
 
+def _shape(form: dict[str, Any], d: int, layers: int, radius: int, first_only: bool) -> _Shape:
+    encoder = Encoder(**form)
+    return _Shape(
+        KINDS.index(encoder.kind),
+        d,
+        encoder.heads,
+        encoder.head_width,
+        layers,
+        radius,
+        encoder.inner,
+        ACTIVATIONS.index(encoder.activation),
+        encoder.residual,
+        encoder.radial,
+        first_only,
+        encoder.eps,
+    )
+
+
 def _pack(
     code: ctypes.CDLL,
     owner: nn.Module,
-    shape: _Shape,
+    form: dict[str, Any],
+    radius: int,
+    d: int,
+    in_bfloat16: bool,
     half: bool,
     layers: list[list[Tensor | None]],
     stamp: tuple[int, ...],
@@ -296,16 +321,17 @@ def _pack(
     none, by a checksum of every eighth cache line.
     """
     packed = _packed.get(owner)
-    is_known = packed is not None and packed.stamp == stamp
+    is_known = packed is not None and packed.stamp == (in_bfloat16, stamp)
     if is_known and packed.checksum == code.modeling_star_checksum(packed.addresses, packed.sizes, len(packed.sizes)):
         return packed
     tensors = [tensor for layer in layers for tensor in layer]
     addresses = (c_void_p * len(tensors))(*(None if x is None else x.data_ptr() for x in tensors))
     sizes = (c_int64 * len(tensors))(*(0 if x is None else x.numel() * x.element_size() for x in tensors))
     checksum = code.modeling_star_checksum(addresses, sizes, len(tensors))
-    weights = torch.empty(code.modeling_star_packed_size(byref(shape), half), dtype=torch.uint8)
-    code.modeling_star_pack(byref(shape), half, addresses, weights.data_ptr())
-    packed = _packed[owner] = _Packed(stamp, addresses, sizes, checksum, weights)
+    shape = _shape(form, d, len(layers), radius, False)
+    weights = torch.empty(code.modeling_star_packed_size(byref(shape), in_bfloat16), dtype=torch.uint8)
+    code.modeling_star_pack(byref(shape), in_bfloat16, half, addresses, weights.data_ptr())
+    packed = _packed[owner] = _Packed((in_bfloat16, stamp), addresses, sizes, checksum, weights)
     return packed
 
 

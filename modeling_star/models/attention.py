@@ -45,7 +45,7 @@ FEW_TOKENS = 1024
 # 55 where words have up to ten tokens.
 LONGEST_KERNEL_REACH = 9
 # `modeling_star.kernels.INTERFACE` for which this code calls kernels.
-KERNEL_INTERFACE = 1
+KERNEL_INTERFACE = 2
 
 
 class AttentionProjections(nn.Module):
@@ -706,8 +706,8 @@ class UpdateLayerNorm(nn.LayerNorm):
 
 def compiled_layers(
     encoder: nn.Module,
-    form: dict[str, Any],
-    parts: Callable[[], Any],
+    describe: Callable[[], tuple[dict[str, Any], Any]],
+    radius: int,
     embedded: Tensor,
     layout: TokenLayout,
     **options: Any,
@@ -719,7 +719,7 @@ def compiled_layers(
         kernels = find_kernels("compiled")
     except ImportError:
         return None
-    return kernels.compiled_layers(encoder, form, parts, embedded, layout, **options)
+    return kernels.compiled_layers(encoder, describe, radius, embedded, layout, **options)
 
 
 def use_kernels(tokens: Tensor, layout: TokenLayout, reach: int = 1) -> bool:

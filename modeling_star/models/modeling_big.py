@@ -374,20 +374,22 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         radius = min(config.window_radius, layout.max_length - 1)
         if not is_window or has_words or radius > LARGEST_CANDIDATE_RADIUS:
             return None
+        compiled = compiled_layers(self, self._description, radius, embedded, layout, first_only=first_only)
+        return None if compiled is None else compiled[0]
+
+    def _description(self) -> tuple[dict[str, Any], list[list[tuple[Any, type]]]]:
+        """Its layers, as `compiled_layers` takes them."""
+        config = self.config
         form = {
             "kind": "big",
             "heads": config.num_attention_heads,
             "head_width": config.hidden_size // config.num_attention_heads,
-            "radius": radius,
             "activation": config.hidden_act,
             "eps": config.layer_norm_eps,
             "inner": config.intermediate_size,
         }
         layers: Any = self.layers
-        compiled = compiled_layers(
-            self, form, lambda: [layer.parts() for layer in layers], embedded, layout, first_only=first_only
-        )
-        return None if compiled is None else compiled[0]
+        return form, [layer.parts() for layer in layers]
 
     def _candidates(
         self, layout: TokenLayout, inputs: dict[str, Tensor | None], dtype: torch.dtype

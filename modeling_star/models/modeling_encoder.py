@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -263,13 +263,13 @@ class TokenEmbeddings(nn.Module):
         projects_last = self.config.embedding_projection == "last"
         if self.projection is not None and not projects_last:
             embedded = self.projection(embedded)
-        position = self._positions(layout) if given_position is None else given_position
         if self.position_embeddings is not None:
+            position = self._positions(layout) if given_position is None else given_position
             embedded = embedded + self.position_embeddings(position)
         elif self.config.position_embedding_type == "sinusoidal":
             embedded = embedded + self._sinusoids(layout, given_position, embedded)
         if self.token_type_embeddings is not None:
-            types = torch.zeros_like(position) if types is None else types
+            types = torch.zeros_like(layout.position) if types is None else types
             embedded = embedded + self.token_type_embeddings(types)
         if self.norm is not None:
             embedded = self.norm(embedded)
@@ -278,7 +278,7 @@ class TokenEmbeddings(nn.Module):
 
     def _positions(self, layout: TokenLayout) -> Tensor:
         """The position of each token `[N]`, in training from a random row of the table on where that is configured."""
-        if not (self.training and self.config.random_position_offset) or self.position_embeddings is None:
+        if not (self.training and self.config.random_position_offset):
             return layout.position
         room = (self.position_embeddings.num_embeddings - layout.lengths + 1).clamp(min=1)
         offset = (torch.rand(room.shape, device=room.device) * room).long().clamp(max=room - 1)
@@ -503,6 +503,12 @@ class EncoderModel(EncoderPreTrainedModel):
         add_pooling_layer: build the layers that only the pooled vector needs; heads on tokens omit them.
     """
 
+    layers_on_cpu: Literal["compiled", "bfloat16", "PyTorch"] = "compiled"
+    """
+    How inference on a CPU computes the layers: by compiled code, where there is some, in the precision of the weights;
+    by it in bfloat16 where the processor has AMX; by PyTorch. It is not saved.
+    """
+
     def __init__(self, config: EncoderConfig, add_pooling_layer: bool = True):
         super().__init__(config)
         self.add_pooling_layer = add_pooling_layer
@@ -579,7 +585,7 @@ class EncoderModel(EncoderPreTrainedModel):
         }
         keep_padding = bool(is_traced() or output_attentions or output_hidden_states)
         # The look-up of packed ids in a table on a CPU checks them.
-        table = self.get_input_embeddings()
+        table = self.embeddings.table
         looks_up = self.config.backbone_config is None and type(table) is nn.Embedding and not keep_padding
         checks_ids = not looks_up or table.weight.device.type != "cpu"
         mask, inputs = self._checked(attention_mask, inputs, check_values=not fixed, check_ids=checks_ids)
@@ -620,12 +626,11 @@ class EncoderModel(EncoderPreTrainedModel):
         ids, embeds = inputs["input_ids"], inputs["inputs_embeds"]
         if (ids is None) == (embeds is None):
             raise ValueError("Give either input_ids or inputs_embeds: model(input_ids=...).")
-        # The table of an ELECTRA or ALBERT inside is narrower than its output.
-        width = getattr(self.get_input_embeddings(), "embedding_dim", self.config.embedding_size)
         given = ids if ids is not None else embeds
+        inner = [] if ids is not None else [self._embedding_width()]
         shape = given.shape[:2]
-        if given.shape[2:] != (() if ids is not None else (width,)) or given.dim() < 2 or 0 in shape:
-            needed = "[batch, length]" if ids is not None else f"[batch, length, {width}]"
+        if [*given.shape[2:]] != inner or given.dim() < 2 or 0 in shape:
+            needed = f"[{', '.join(map(str, ['batch', 'length', *inner]))}]"
             raise ValueError(f"The inputs have shape {list(given.shape)}; {needed} is needed, neither of them 0.")
         self._check_word_mask(inputs["word_mask"], shape)
         positions = inputs["position_ids"]
@@ -644,11 +649,20 @@ class EncoderModel(EncoderPreTrainedModel):
             named = {name: inputs[name] for name in ("input_ids", "token_type_ids", "position_ids")}
             return mask, inputs | {name: x.masked_fill(~mask, 0) for name, x in named.items() if x is not None}
         mask = None if attention_mask is None else self._checked_mask(attention_mask)
-        sizes = self.input_sizes() | ({} if check_ids else {"input_ids": None})
-        inputs = {**inputs, **{name: self._in_range(name, inputs[name], sizes[name], mask) for name in sizes}}
+        read = [name for name in ("token_type_ids", "position_ids") if inputs[name] is not None]
+        read += ["input_ids"] if check_ids else []
+        if read:
+            sizes = self.input_sizes()
+            inputs = {**inputs, **{name: self._in_range(name, inputs[name], sizes[name], mask) for name in read}}
         if ids is not None and attention_mask is None:
-            self.warn_if_padding_and_no_attention_mask(ids, attention_mask)
+            ends = ids[:, :: max(ids.shape[1] - 1, 1)].flatten().tolist()
+            if self.config.pad_token_id in ends:  # what the next line looks at takes it longer
+                self.warn_if_padding_and_no_attention_mask(ids, attention_mask)
         return mask, inputs
+
+    def _embedding_width(self) -> int:
+        """Numbers of a given embedding; the table of an ELECTRA or ALBERT inside is narrower than its output."""
+        return getattr(self.embeddings.table, "embedding_dim", self.config.embedding_size)
 
     @staticmethod
     def _checked_mask(attention_mask: Tensor) -> Tensor | None:

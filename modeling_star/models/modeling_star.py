@@ -173,6 +173,7 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
     """
 
     def build_encoder(self, config: StarTransformerConfig) -> None:
+        self.reach = config.reach
         last = config.num_hidden_layers - 1
         count = 1 if config.share_layers else config.num_hidden_layers
         # Weights that one of the steps trains are trained: a shared relay update is idle only if T = 1.
@@ -230,29 +231,27 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
         self, embedded: Tensor, layout: TokenLayout, relay: Tensor | None
     ) -> tuple[Tensor, Tensor | None] | None:
         """The last states and relay by compiled code, from a relay or the mean; `None` where it does not apply."""
-        config = self.config
-        if config.norm_position != "post":
+        if self.ring_norm is not None:  # there is no code for a norm before the attention
             return None
+        with_relay = self.add_pooling_layer and self.config.use_radial
+        return compiled_layers(
+            self, self._description, self.reach, embedded, layout, start_relay=relay, with_relay=with_relay
+        )
+
+    def _description(self) -> tuple[dict[str, Any], list[list[tuple[Any, type]]]]:
+        """Its layers, as `compiled_layers` takes them."""
+        config = self.config
         form = {
             "kind": "star",
             "heads": config.num_attention_heads,
             "head_width": config.head_dim,
-            "radius": config.reach,
             "activation": config.hidden_act,
             "eps": config.layer_norm_eps,
             "residual": config.residual,
             "radial": config.use_radial,
         }
         layers: list[Any] = [*self.layers] * (config.num_hidden_layers if config.share_layers else 1)
-        return compiled_layers(
-            self,
-            form,
-            lambda: [layer.parts() for layer in layers],
-            embedded,
-            layout,
-            start_relay=relay,
-            with_relay=config.use_radial and self.add_pooling_layer,
-        )
+        return form, [layer.parts() for layer in layers]
 
     def _pool(self, tokens: Tensor, relay: Tensor | None, layout: TokenLayout) -> dict[str, Any]:
         """The relay and the pooled vector, `[b, d]` each; zeros for an empty sequence."""
