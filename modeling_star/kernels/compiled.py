@@ -91,9 +91,9 @@ class _Layers:
     The parameters of layers that are what their classes are, and how to see that this has not changed since.
 
     Args:
-        dtype: of all parameters; `None` where a layer has an adapter, a hook, a quantised weight or dropout, or there is
-            no code for it.
-        form: fields of `modeling_star.kernels.cpu.Encoder`.
+        dtype: of all parameters; `None` where a layer has an adapter, a hook, a quantised weight or dropout, or there
+            is no code for it.
+        form: fields of `cpu.Encoder`.
         parameters: of each layer, in the order of cpu.cpp.
         tensors, versioned: those that there are, and of these the ones that autograd counts changes of.
         stamp: their addresses and versions.

@@ -265,6 +265,37 @@ def test_it_computes_inference_in_single_or_half_precision_alone(
     assert not calls
 
 
+@pytest.mark.parametrize("name", ["Star-plus", "BiG"])
+def test_compiled_and_exported_models_have_pytorchs_layers(name: str, calls: list[Any]) -> None:
+    model, inputs = model_of(name), random_batch(padded([5, 3], 5, "right")).inputs()
+    inputs = {key: inputs[key] for key in ("input_ids", "attention_mask")}
+    expected = outputs_of(model, inputs, "1")
+    assert len(calls) == 1
+    assert_close(outputs_of(torch.compile(model, backend="eager", fullgraph=True), inputs, "1"), expected, 1e-5)
+    with torch.no_grad():
+        exported = torch.export.export(model, (), inputs, strict=False).module()
+    assert_close(named_outputs(exported(**inputs)), expected, 1e-5)
+    assert len(calls) == 1
+
+
+@any_model
+def test_float32_weights_may_compute_in_bfloat16(name: str, calls: list[Any]) -> None:
+    """As a model in bfloat16 does, but for its embeddings, and back."""
+    model, inputs = model_of(name), random_batch(padded([5, 1, 12], 12, "right")).inputs()
+    exact = outputs_of(model, inputs, "1")
+    model.layers_on_cpu = "bfloat16"
+    low = outputs_of(model, inputs, "1")
+    assert_close(low, exact, 0.1)
+    assert all(tensor.dtype == torch.float32 for tensor in low.values())
+    assert torch.equal(low["last_hidden_state"], exact["last_hidden_state"]) == (cpu.level() != "amx")
+    model.layers_on_cpu = "compiled"
+    assert torch.equal(outputs_of(model, inputs, "1")["last_hidden_state"], exact["last_hidden_state"])
+    assert len(calls) == 3
+    model.layers_on_cpu = "PyTorch"
+    assert_close(outputs_of(model, inputs, "1"), exact, 1e-5)
+    assert len(calls) == 3
+
+
 def in_place(weight: nn.Parameter) -> None:
     with torch.no_grad():
         weight[3, 2] += 1
