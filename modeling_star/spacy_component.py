@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spacy.language import Language
-from spacy.tokens import Doc, Span
+from spacy.tokens import Doc, Span, SpanGroup
 from spacy.util import filter_spans, minibatch
 
 from .errors import UserError
@@ -27,7 +27,8 @@ class SpacyComponent:
 
     A tagger of entities adds to `doc.ents`, one of parts of speech sets `token.tag_`, a classifier adds to `doc.cats`.
     An entity that ends within a token of spaCy gets the whole token. `doc._.modeling_star[name]` has the predictions
-    of the component with that name as `Predictor` returns them, scores included.
+    of the component with that name as `Predictor` returns them, scores included, and `doc.spans[name]` all entities
+    with `attrs["scores"]`; the score of an entity is also in `span._.score`.
 
     Args:
         name: of the component.
@@ -46,6 +47,8 @@ class SpacyComponent:
         self.dtype = dtype
         if not Doc.has_extension("modeling_star"):
             Doc.set_extension("modeling_star", default={})
+        if not Span.has_extension("score"):
+            Span.set_extension("score", default=None)
 
     @cached_property
     def predictor(self) -> "Predictor":
@@ -88,6 +91,10 @@ class SpacyComponent:
                     if self.overwrite or not token.tag:
                         token.tag_ = span.label_
             return
+        scores = [each["score"] for each in found]
+        doc.spans[self.name] = SpanGroup(doc, name=self.name, spans=spans, attrs={"scores": scores})
+        for span, score in zip(spans, scores, strict=True):
+            span._.score = score
         longest = filter_spans(spans)  # spaCy allows no overlap; the longest span of several remains
         if len(longest) < len(spans):
             logger.warning(

@@ -42,6 +42,9 @@ _MEANT = {
 }
 
 
+_TAGGING = ("recall", "precision", "min_probability", "n_best")
+
+
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -97,6 +100,23 @@ def parse_arguments() -> argparse.Namespace:
         type=float,
         metavar="X",
         help="of several labels per text, predict those with a higher probability (default: 0.5)",
+    )
+    parser.add_argument(
+        "--recall",
+        type=float,
+        metavar="X",
+        help="find at least this share of the entities, as far as the curve of the validation data says how (default: "
+        "the operating point of the training)",
+    )
+    parser.add_argument("--precision", type=float, metavar="X", help="at least this share of those found is right")
+    parser.add_argument(
+        "--min_probability",
+        type=float,
+        metavar="X",
+        help="list all spans that are entities with at least this probability, overlapping ones too",
+    )
+    parser.add_argument(
+        "--n_best", type=int, metavar="N", help="list the N most probable spans of each text, overlapping ones too"
     )
     parser.add_argument(
         "--ray",
@@ -174,7 +194,7 @@ def predict(arguments: argparse.Namespace, processes: "Processes") -> None:
         arguments.pairs = True
     options = {
         name: getattr(arguments, name)
-        for name in ("pairs", "question", "null_threshold", "threshold", "batch_size", "dtype")
+        for name in ("pairs", "question", "null_threshold", "threshold", "batch_size", "dtype", *_TAGGING)
     }
     predictor = Predictor(model, **options)
     rows, inputs, total = read_rows(model, arguments)

@@ -66,4 +66,8 @@ class EntityGroups:
         numbers = labels.tolist()
         groups = [(numbers[first], first, last) for first, last in self.bounds(numbers)]
         kept = [group for group in groups if group[0] != self.outside]
-        return [(self.labels[label].split("-", 1)[-1], first, last) for label, first, last in kept]
+        return [(self.kind(label), first, last) for label, first, last in kept]
+
+    def kind(self, label: int) -> str:
+        """The type of the entity that a label is of."""
+        return self.labels[label].split("-", 1)[-1]

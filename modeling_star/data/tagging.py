@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from datasets import Dataset, DatasetDict, List, Value
@@ -35,6 +35,8 @@ from .writing_systems import split_words
 
 logger = logging.getLogger(__name__)
 
+Nested = Literal["outermost", "innermost"]
+
 
 @dataclass(frozen=True)
 class TaggingData(Labelled):
@@ -64,6 +66,7 @@ def prepare_tagging(
     task_name: str | None = None,
     label_list: Sequence[str] | None = None,
     drop_empty: bool = False,
+    nested: Nested = "outermost",
 ) -> TaggingData:
     """
     Check every row of a tagging data set and encode its tags, without a change of their scheme.
@@ -74,6 +77,7 @@ def prepare_tagging(
         label_list: a saved model's labels. Without it they come from the data: a `ClassLabel`'s names in their order,
             else "O" first, then by type, numbers by size.
         drop_empty: omit rows without words, with a warning, instead of an error.
+        nested: see `as_sentences`.
 
     Returns:
         The splits with ids for tags. A split without any tag has no label column.
@@ -82,7 +86,7 @@ def prepare_tagging(
         UserError: a column is absent; a row has no words, or words and tags of different number; tags have an unknown
             type, mixed types, or are not in `label_list`.
     """
-    splits = as_sentences(splits, text_column_name, label_column_name, task_name)
+    splits = as_sentences(splits, text_column_name, label_column_name, task_name, nested)
     text, label = find_tagging_columns(splits, text_column_name, label_column_name, task_name)
     words, tags, keep = {}, {}, {}
     for split, dataset in splits.items():
@@ -118,15 +122,60 @@ def as_sentences(
     text_column_name: str | None = None,
     label_column_name: str | None = None,
     task_name: str | None = None,
+    nested: Nested = "outermost",
 ) -> DatasetDict:
     """
-    The splits with a sentence per row, where files have labelled characters or a word per row.
+    The splits with a sentence and its tags per row, where files have labelled characters, a word per row, or entities
+    as spans of words: `[[first, end, type], ...]`, ends exclusive.
 
     Args:
         text_column_name, label_column_name, task_name: see `find_tagging_columns`.
+        nested: which of entities that share words become tags.
+
+    Raises:
+        UserError: a span is not within its row's words.
     """
-    splits = named_as_others(splits, text_column_name, label_column_name, task_name)
-    return sentences_of_words(splits, text_column_name, label_column_name, task_name)
+    names = text_column_name, label_column_name, task_name
+    splits = sentences_of_words(named_as_others(splits, *names), *names)
+    text, label = find_tagging_columns(splits, *names)
+    return DatasetDict({split: _with_tags(split, rows, text, label, nested) for split, rows in splits.items()})
+
+
+def _with_tags(split: str, rows: Dataset, text: str, label: str, nested: Nested) -> Dataset:
+    """Rows whose column of spans of words, if it is one, has BIO tags instead."""
+    cells = rows[label][:] if label in rows.column_names else []
+    spans = next((cell for cell in cells if cell), None)
+    if not (isinstance(spans, list) and all(map(_is_span, spans))):
+        return rows
+    tags, omitted = [], 0
+    for row, (words, entities) in enumerate(zip(rows[text][:], cells, strict=True)):
+        own = ["O"] * len(words)
+        order = sorted(entities or [], key=lambda span: span[1] - span[0], reverse=nested == "outermost")
+        for span in order:
+            if not _is_span(span) or not 0 <= span[0] < span[1] <= len(words):
+                raise UserError(
+                    f"{row_ref(split, row)}: {short_repr(span)} in column {label!r} is no span of its {len(words)} "
+                    "words. Write [first word, the one after the last, type], counted from 0."
+                )
+            first, end, kind = span
+            if any(tag != "O" for tag in own[first:end]):
+                omitted += 1
+                continue
+            own[first:end] = [f"B-{kind}", *[f"I-{kind}"] * (end - first - 1)]
+        tags.append(own)
+    if omitted:
+        other = "innermost" if nested == "outermost" else "outermost"
+        logger.warning(
+            f"{split}: {omitted:,} entities share words with others, of which the {nested} are kept "
+            f"(--nested_entities {other} for the others)."
+        )
+    return replace_columns(rows, {label: (tags, List(Value("string")))}, range(len(rows)))
+
+
+def _is_span(span: Any) -> bool:
+    """Whether a value is `[first, end, type]`."""
+    kinds = (int, int, str)
+    return isinstance(span, list) and len(span) == 3 and all(map(isinstance, span, kinds))
 
 
 def _as_list(cell: Any) -> Any:

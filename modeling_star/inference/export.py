@@ -26,7 +26,7 @@ from ..files import no_empty_folder, write_json
 from ..loading import load_config, load_model, load_tokenizer
 from ..models.modeling_encoder import longest_input
 from ..models.saving import AUTO_CLASSES
-from .onnx_runtime import CRF
+from .onnx_runtime import CRF, OFFSET, quiet
 from .torch_runtime import crf_tables
 
 
@@ -116,6 +116,7 @@ def export_onnx(model: PreTrainedModel, names: Sequence[str], path: Path) -> Non
     Raises:
         UserError: torch cannot export it.
     """
+    import onnx_ir
     from onnx_ir.passes.common import ClearMetadataAndDocStringPass
     from onnxscript.optimizer import fold_constants
 
@@ -124,6 +125,9 @@ def export_onnx(model: PreTrainedModel, names: Sequence[str], path: Path) -> Non
     example = {name: (torch.zeros if name == "token_type_ids" else torch.ones)(shape).long() for name in names}
     sizes = dict.fromkeys(example, dict.fromkeys((0, 1), torch.export.Dim.DYNAMIC))
     outputs = list(model(**example, return_dict=True).keys())
+    if has_offset := bool(getattr(model.config, "operating_curve", None)):
+        example[OFFSET] = torch.zeros(1)
+        sizes[OFFSET] = {}
     try:
         with warnings.catch_warnings(action="ignore", category=FutureWarning):  # of torch, about itself (2.13)
             program = torch.onnx.export(
@@ -136,6 +140,10 @@ def export_onnx(model: PreTrainedModel, names: Sequence[str], path: Path) -> Non
     # ONNX Runtime refuses (1.32).
     fold_constants(program.model, input_size_limit=_ANY_SIZE, output_size_limit=_ANY_SIZE)
     ClearMetadataAndDocStringPass()(program.model)  # paths of this machine, in every node
+    if has_offset:  # an initializer beside an input of its name is its default
+        (offset,) = (each for each in program.model.graph.inputs if each.name == OFFSET)
+        offset.const_value = onnx_ir.tensor(np.array([model.config.entity_offset], dtype=np.float32), name=OFFSET)
+        program.model.graph.register_initializer(offset)
     program.save(path, external_data=False)
 
 
@@ -192,7 +200,7 @@ def compare(model: PreTrainedModel, path: Path, batches: Sequence[dict[str, np.n
     """
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(path)
+    session = onnxruntime.InferenceSession(path, quiet())
     outputs = [output.name for output in session.get_outputs()]
     largest, same, count = 0.0, 0, 0
     lengths = []

@@ -12,7 +12,7 @@ from ..errors import UserError
 
 
 if TYPE_CHECKING:
-    from onnxruntime import InferenceSession
+    from onnxruntime import InferenceSession, SessionOptions
 
 _NO_LIMIT = 10**30  # as transformers writes it
 
@@ -88,7 +88,7 @@ def open_session(path: Path) -> "InferenceSession":
         import onnxruntime
     except ModuleNotFoundError:
         raise UserError('onnxruntime is not installed: write pip install "modeling-star[onnx]".') from None
-    options = onnxruntime.SessionOptions()
+    options = quiet()
     options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))  # 0: a thread for each core
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -96,6 +96,15 @@ def open_session(path: Path) -> "InferenceSession":
         raise UserError(
             f"{path} cannot be loaded ({error}): export the model again, or copy its files again."
         ) from error
+
+
+def quiet() -> "SessionOptions":
+    """Options without the warning that an input has a default (ONNX Runtime 1.32), and others that ask for nothing."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    return options
 
 
 CRF = "crf.json"
@@ -133,11 +142,16 @@ def crf_tables(folder: Path, session: "InferenceSession", labels: int) -> dict[s
     return {"transitions": transitions, "carries_no_tag": carries_no_tag}
 
 
-def run_session(session: "InferenceSession") -> Callable[..., dict[str, np.ndarray]]:
-    """A function from the inputs of a batch to its outputs."""
+OFFSET = "entity_offset"
+"""An input with a default, of a CRF with a curve: see `LinearChainCrf.best_paths`."""
+
+
+def run_session(session: "InferenceSession", offset: float | None = None) -> Callable[..., dict[str, np.ndarray]]:
+    """A function from the inputs of a batch to its outputs, with another operating point than the stored one."""
     names = [output.name for output in session.get_outputs()]
+    given = {} if offset is None else {OFFSET: np.array([offset], dtype=np.float32)}
 
     def run(**inputs: np.ndarray) -> dict[str, np.ndarray]:
-        return dict(zip(names, session.run(None, inputs), strict=True))
+        return dict(zip(names, session.run(None, inputs | given), strict=True))
 
     return run

@@ -21,6 +21,7 @@ from ..data.writing_systems import between_words
 from ..errors import UserError
 from ..version import __version__
 from .inputs import texts_of
+from .operating_point import check_targets, choose_point
 from .output_rows import Prediction
 from .span_probabilities import SpanScorer
 
@@ -41,6 +42,7 @@ _TASKS = {
 }
 _MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "arguments.json")
 _TOKENS_AT_ONCE = 16384  # of a batch, padding included: a limit on memory where texts are long
+_LEAST = 0.01  # probability of the spans that `n_best` lists
 
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -141,6 +143,11 @@ class Predictor:
         question: for question answering, about every text; `None`: each text has its question.
         null_threshold: for question answering, see `answer_question`.
         threshold: for several labels per text, predict those with a higher probability; `None`: 0.5.
+        recall, precision: for a tagger with a CRF, the least share of the entities that is found, or of those found
+            that is right, by the curve of its validation data; `None`: the operating point that was stored.
+        min_probability: for a tagger with a CRF, list all spans with at least this probability, overlapping ones too,
+            in place of the best path; with `n_best` 0.01 by default.
+        n_best: list at most so many spans of a text, the most probable ones.
         batch_size: the most texts predicted at once; questions are answered one by one.
         dtype: "auto": that of the saved weights, and compiled layers in bfloat16 on a CPU with AMX; `None`: that of
             the saved weights throughout; "float32", "bfloat16" or "float16". An exported model has float32.
@@ -168,6 +175,10 @@ class Predictor:
         question: str | None = None,
         null_threshold: float | None = None,
         threshold: float | None = None,
+        recall: float | None = None,
+        precision: float | None = None,
+        min_probability: float | None = None,
+        n_best: int | None = None,
         batch_size: int = 128,
         dtype: Dtype | None = "auto",
     ) -> None:
@@ -185,10 +196,15 @@ class Predictor:
         self.delimiter: str | None = None
         """Separates the words of a text in its plain form; `None`: found for each batch."""
         self.texts_seen = self.texts_cut = 0
-        effective = {"text-classification": ["pairs"], "question-answering": ["question", "null_threshold"]}
+        tagging = {"recall": recall, "precision": precision, "min_probability": min_probability, "n_best": n_best}
+        effective = {
+            "text-classification": ["pairs"],
+            "question-answering": ["question", "null_threshold"],
+            "token-classification": list(tagging),
+        }
         if saved.config.problem_type == "multi_label_classification":
             effective["text-classification"].append("threshold")
-        given = {"question": question, "null_threshold": null_threshold, "threshold": threshold}
+        given = {"question": question, "null_threshold": null_threshold, "threshold": threshold, **tagging}
         for name, value in {"pairs": self.pairs or None, **given}.items():
             if value is not None and name not in effective.get(saved.task, []):
                 raise UserError(f"--{name} has no effect on {saved.name}, a model for {saved.task}: omit it.")
@@ -197,6 +213,16 @@ class Predictor:
                 'pairs: write --pairs "A text." "Another text."' if saved.takes_pairs else "single texts: omit --pairs"
             )
             raise UserError(f"{saved.name} was trained on {advice}")
+        for name, value in tagging.items():
+            if value is not None and not getattr(saved.config, "use_crf", False):
+                raise UserError(f"--{name} needs a CRF, which {saved.name} does not have: omit it.")
+        self.offset = offset_for(saved, recall, precision)
+        if min_probability is not None and not 0 < min_probability <= 1:
+            raise UserError(f"--min_probability {min_probability:g} is given: write one above 0 and up to 1, as 0.1.")
+        if n_best is not None and n_best < 1:
+            raise UserError(f"--n_best {n_best} is given: write 1 or more.")
+        self.min_probability = _LEAST if n_best is not None and min_probability is None else min_probability
+        self.n_best = n_best
 
     @cached_property
     def fingerprint(self) -> str:
@@ -219,7 +245,8 @@ class Predictor:
     def options(self) -> dict[str, Any]:
         """What the predictions of a text depend on."""
         names = ("fingerprint", "pairs", "question", "null_threshold", "threshold", "batch_size", "dtype", "layers")
-        return {"version": __version__, **{name: getattr(self, name) for name in names}}
+        tagging = ("offset", "min_probability", "n_best")
+        return {"version": __version__, **{name: getattr(self, name) for name in (*names, *tagging)}}
 
     def __getstate__(self) -> dict[str, Any]:
         loaded = (
@@ -370,7 +397,10 @@ class Predictor:
             return open_session(self.saved.onnx)
         from .torch_runtime import load
 
-        return load(self.saved, self.dtype, self.layers)
+        model = load(self.saved, self.dtype, self.layers)
+        if self.offset is not None:
+            model.config.entity_offset = self.offset
+        return model
 
     @cached_property
     def _run_model(self) -> Callable[..., dict[str, np.ndarray]]:
@@ -378,7 +408,7 @@ class Predictor:
         if self.saved.onnx is not None:
             from .onnx_runtime import run_session
 
-            return run_session(self.model)
+            return run_session(self.model, self.offset)
         from .torch_runtime import run_model
 
         return run_model(self.model)
@@ -445,16 +475,20 @@ class Predictor:
             members = [number for number, text in enumerate(texts) if isinstance(text, list) == are_words]
             encodings = self._encode([texts[number] for number in members], are_words)
             for row, labels, scores, *of_crf in self._token_labels(encodings):
-                if not (labels == self.entity_groups.outside).all():
-                    number, begins = members[row], None
-                    if are_words:
-                        begins = np.cumsum([0, *(len(word) + len(delimiter) for word in texts[number])])
-                    given = (plain[number], texts[number], encodings[row], begins, labels, scores)
-                    found[number], columns = self._entities(*given)
-                    if of_crf and found[number]:
-                        tagged.append(_Tagged(found[number], columns, np.array(encodings[row].ids), labels, *of_crf))
-        if tagged:
-            _score_spans(tagged, self._scorer)
+                if self.min_probability is None and (labels == self.entity_groups.outside).all():
+                    continue
+                number, begins = members[row], None
+                if are_words:
+                    begins = np.cumsum([0, *(len(word) + len(delimiter) for word in texts[number])])
+                words = self._words(plain[number], texts[number], encodings[row], begins)
+                if self.min_probability is None:
+                    found[number] = self._entities(words, labels, scores)
+                if of_crf and len(words.firsts):
+                    tagged.append(_Tagged(found[number], words, np.array(encodings[row].ids), labels, *of_crf))
+        if tagged and self.min_probability is None:
+            _score_spans(tagged, self._scorer, self.entity_groups)
+        elif tagged:
+            _list_spans(tagged, self._scorer, self.entity_groups, self.min_probability, self.n_best)
         return found
 
     def tag_words(self, sentences: Sequence[list[str]]) -> list[list[str | None]]:
@@ -535,30 +569,20 @@ class Predictor:
             parts = (np.split(values[mask], ends) for values in outputs)
             yield from zip(batch, *parts, strict=True)
 
-    def _entities(
-        self,
-        text: str,
-        given: Any,
-        encoding: "Encoding",
-        begins: np.ndarray | None,
-        labels: np.ndarray,
-        scores: np.ndarray,
-    ) -> tuple[list[Prediction], list[tuple[int, int]]]:
+    def _words(self, text: str, given: Any, encoding: "Encoding", begins: np.ndarray | None) -> "_Words":
         """
-        The entities that `BestPathPipeline` finds, and the first and the last token of each.
+        The words of a text, of which `BestPathPipeline` groups entities.
 
         Args:
             text: plain text.
             given: the text, or its words.
             encoding: its n tokens.
             begins: of a list of words, the first character of each in the text.
-            labels, scores: `[n]`.
         """
         content = np.flatnonzero(np.array(encoding.special_tokens_mask) == 0)
         if not len(content):
-            return [], []
+            return _Words(text, content, content, content, content)
         ids, offsets = np.array(encoding.ids)[content], np.array(encoding.offsets)[content]
-        labels, scores = labels[content], scores[content]
         if begins is None:
             offsets = self._shortened(text).in_whole(offsets)
         else:
@@ -575,19 +599,22 @@ class Predictor:
             continues[ids == self.tokenizer.unk_token_id] = False
             continues[0] = False
             firsts = np.flatnonzero(~continues)
-        ends = np.append(firsts[1:], len(ids)) - 1
-        groups = self.entity_groups(labels[firsts])
-        entities = [
-            _entity(
-                text,
-                label,
-                offsets[firsts[first], 0],
-                offsets[ends[last - 1], 1],
-                scores[firsts[first:last]].astype(np.float64).prod(),  # without a CRF labels are independent
-            )
-            for label, first, last in groups
+        lasts = np.append(firsts[1:], len(ids)) - 1
+        return _Words(text, content[firsts], content[lasts], offsets[firsts, 0], offsets[lasts, 1])
+
+    def _entities(self, words: "_Words", labels: np.ndarray, scores: np.ndarray) -> list[Prediction]:
+        """
+        The entities that `BestPathPipeline` finds.
+
+        Args:
+            words: of a text with n tokens.
+            labels, scores: `[n]`.
+        """
+        labels, scores = labels[words.firsts], scores[words.firsts].astype(np.float64)
+        return [  # without a CRF labels are independent
+            words.entity(kind, first, last - 1, scores[first:last].prod())
+            for kind, first, last in self.entity_groups(labels)
         ]
-        return entities, [(int(content[firsts[first]]), int(content[ends[last - 1]])) for _, first, last in groups]
 
     def logits(self, texts: Sequence[Text]) -> np.ndarray:
         """A classifier's scores before softmax, in the order of its labels, `[n, k]`; long texts are truncated."""
@@ -704,6 +731,25 @@ class Predictor:
         ]
 
 
+def offset_for(saved: SavedModel, recall: float | None, precision: float | None) -> float | None:
+    """
+    The offset of entities for a share of them; `None` without one.
+
+    Raises:
+        UserError: the share is none, or the model has no curve.
+    """
+    if recall is None and precision is None:
+        return None
+    check_targets(recall, precision, ("--recall", "--precision"))
+    curve = getattr(saved.config, "operating_curve", None)
+    if not curve:
+        raise UserError(
+            f"{saved.name} has no curve of precision and recall: write modeling-star tag --model_name_or_path "
+            f"{saved.name} --validation_file dev.conll --do_eval --target_recall 0.9 --output_dir {saved.name}-recall"
+        )
+    return choose_point(curve, recall, precision)[0]
+
+
 def length_sorted_batches(rows: Sequence[int], lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
     """
     Batches of rows of similar length, short ones first.
@@ -764,9 +810,27 @@ def _sigmoid(logits: np.ndarray) -> np.ndarray:
     return np.exp(-np.logaddexp(0, -logits))  # without overflow
 
 
-def _entity(text: str, label: str, start: int, end: int, score: float) -> Prediction:
-    start, end = int(start), int(end)
-    return {"label": label, "start": start, "end": end, "text": text[start:end], "score": float(score)}
+@dataclass
+class _Words:
+    """
+    The words of a text.
+
+    Args:
+        text: plain text.
+        firsts, lasts: `[w]`, the first and the last token of each word.
+        starts, ends: `[w]`, its characters.
+    """
+
+    text: str
+    firsts: np.ndarray
+    lasts: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+
+    def entity(self, label: str, first: int, last: int, score: float) -> Prediction:
+        """An entity of some words, the last one included."""
+        start, end = int(self.starts[first]), int(self.ends[last])
+        return {"label": label, "start": start, "end": end, "text": self.text[start:end], "score": float(score)}
 
 
 @dataclass
@@ -775,41 +839,64 @@ class _Tagged:
     The entities of a text, and what their probabilities follow from.
 
     Args:
-        entities: whose scores are set.
-        columns: the first and the last token of each.
+        entities: as `predict` gives them.
+        words: of the text.
         ids, labels: `[n]`, of the tokens.
         log_marginals, messages: `[n, k]`, of the CRF.
     """
 
     entities: list[Prediction]
-    columns: list[tuple[int, int]]
+    words: _Words
     ids: np.ndarray
     labels: np.ndarray
     log_marginals: np.ndarray
     messages: np.ndarray
 
 
-def _score_spans(tagged: Sequence[_Tagged], scorer: SpanScorer) -> None:
-    """Set the scores of entities to the probabilities of their spans, those of all texts at once."""
+def _chains(
+    tagged: Sequence[_Tagged], scorer: SpanScorer
+) -> tuple[list[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Which tokens of each text the chain has, and log marginals, messages and text numbers of all chains."""
     chains = [scorer.chain(text.ids) for text in tagged]
-    begins = np.cumsum([0, *(chain.sum() for chain in chains)])
-    entities, spans = [], []
-    for text, chain, begin in zip(tagged, chains, begins, strict=False):
-        index = chain.cumsum() - 1 + begin  # in the chains of all texts; of a token outside, that before it
-        for entity, (first, last) in zip(text.entities, text.columns, strict=True):
-            if chain[first]:  # a piece that the vocabulary calls a continuation, and the text a word, has no tag
-                entities.append(entity)
-                spans.append((index[first], index[last], text.labels[first]))
-    if not spans:
-        return
-    firsts, lasts, labels = np.array(spans).T
     pairs = list(zip(tagged, chains, strict=True))
     log_marginals = np.concatenate([text.log_marginals[chain] for text, chain in pairs])
     messages = np.concatenate([text.messages[chain] for text, chain in pairs])
-    numbers = np.repeat(np.arange(len(tagged)), np.diff(begins))
-    probabilities = scorer(log_marginals, messages, numbers, firsts, lasts, labels)
-    for entity, probability in zip(entities, probabilities.tolist(), strict=True):
-        entity["score"] = probability
+    return chains, (log_marginals, messages, np.repeat(np.arange(len(tagged)), [chain.sum() for chain in chains]))
+
+
+def _score_spans(tagged: Sequence[_Tagged], scorer: SpanScorer, groups: EntityGroups) -> None:
+    """Set the scores of entities to the probabilities of their spans, those of all texts at once."""
+    chains, arrays = _chains(tagged, scorer)
+    entities, spans, begin = [], [], 0
+    for text, chain in zip(tagged, chains, strict=True):
+        index = chain.cumsum() - 1 + begin  # in the chains of all texts; of a token outside, that before it
+        begin += int(chain.sum())
+        words = text.words
+        for entity, (_, first, last) in zip(text.entities, groups(text.labels[words.firsts]), strict=True):
+            column = words.firsts[first]
+            if chain[column]:  # a piece that the vocabulary calls a continuation, and the text a word, has no tag
+                entities.append(entity)
+                spans.append((index[column], index[words.lasts[last - 1]], text.labels[column]))
+    if spans:
+        probabilities = scorer(*arrays, *np.array(spans).T)
+        for entity, probability in zip(entities, probabilities.tolist(), strict=True):
+            entity["score"] = probability
+
+
+def _list_spans(
+    tagged: Sequence[_Tagged], scorer: SpanScorer, groups: EntityGroups, bound: float, most: int | None
+) -> None:
+    """Add to the entities of each text all spans with a probability of at least `bound`, the `most` probable ones."""
+    chains, arrays = _chains(tagged, scorer)
+    columns = np.concatenate([np.flatnonzero(chain) for chain in chains])
+    firsts, lasts, labels, probabilities = scorer.above(bound, *arrays)
+    ends = np.searchsorted(arrays[-1][firsts], np.arange(len(tagged) + 1))
+    for text, begin, end in zip(tagged, ends, ends[1:], strict=False):
+        best = begin + np.argsort(-probabilities[begin:end], kind="stable")[:most]
+        for span in np.sort(best):
+            tokens = columns[[firsts[span], lasts[span]]]
+            first, last = np.searchsorted(text.words.firsts, tokens, side="right") - 1
+            text.entities.append(text.words.entity(groups.kind(labels[span]), first, last, probabilities[span]))
 
 
 def _not_finite(name: str) -> UserError:

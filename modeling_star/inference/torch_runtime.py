@@ -61,7 +61,8 @@ def crf_tables(model: PreTrainedModel) -> dict[str, np.ndarray] | None:
     if not hasattr(crf, "transition_scores") or not crf.has_vocabulary:
         return None
     with torch.no_grad():
-        tables = {"transitions": crf.transition_scores(), "carries_no_tag": crf.carries_no_tag}
+        temperature = getattr(model.config, "calibration_temperature", 1.0)
+        tables = {"transitions": crf.transition_scores(temperature), "carries_no_tag": crf.carries_no_tag}
         return {name: table.cpu().numpy() for name, table in tables.items()}
 
 

@@ -171,6 +171,13 @@ class EncoderConfig(BaseConfig):
         use_crf (`bool`, defaults to `False`): a tagger scores its labels together, by a linear-chain CRF.
         crf_constraints (`str`, *optional*): transitions between entity labels that the CRF forbids: those of "iob1",
             "iob2" or "iobes" (also BILOU and BMES), or "auto" for the scheme of the labels. By default none.
+        calibration_temperature (`float`, defaults to 1.0): without labels and outside training, the logits of a
+            classifier or a tagger are divided by it, those of a CRF with its transitions (Guo et al. 2017,
+            https://arxiv.org/abs/1706.04599): best labels and paths stay.
+        entity_offset (`float`, defaults to 0.0): outside training, the best path of a CRF is that with the highest
+            score plus this for each of its entities: above 0 it finds more of them. Probabilities stay.
+        operating_curve (`list`, *optional*): offsets with the precision and the recall of entities that they have on
+            validation data, `[[offset, precision, recall], ...]`.
         hidden_act (`str`, defaults to `"relu"`): any activation that transformers knows by name.
         layer_norm_eps (`float`, defaults to 1e-5), initializer_range (`float`, defaults to 0.02): as in BERT.
     """
@@ -210,6 +217,9 @@ class EncoderConfig(BaseConfig):
     max_char_length: int = 20
     use_crf: bool = False
     crf_constraints: Literal["auto", "iob1", "iob2", "iobes"] | None = None
+    calibration_temperature: float | int = 1.0
+    entity_offset: float | int = 0.0
+    operating_curve: list | None = None
     hidden_act: str = "relu"
     layer_norm_eps: float | int = 1e-5
     initializer_range: float | int = 0.02
@@ -291,6 +301,15 @@ class EncoderConfig(BaseConfig):
         """Part of strict validation: constraints have a CRF."""
         if self.crf_constraints is not None and not self.use_crf:
             raise ValueError(f"crf_constraints={self.crf_constraints!r} is given without a CRF: set use_crf=True too.")
+        if self.entity_offset and not self.use_crf:
+            raise ValueError(f"entity_offset={self.entity_offset} is given without a CRF: set use_crf=True too.")
+
+    def validate_temperature(self) -> None:
+        """Part of strict validation: logits can be divided by the temperature."""
+        if not self.calibration_temperature > 0:
+            raise ValueError(
+                f"calibration_temperature={self.calibration_temperature} is given; a number above 0 is allowed."
+            )
 
     def validate_dropouts(self) -> None:
         """Part of strict validation: dropout probabilities lie in [0, 1)."""

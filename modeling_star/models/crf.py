@@ -21,6 +21,7 @@ from transformers.utils import logging
 from .tag_schemes import (
     IGNORE_INDEX,
     TagScheme,
+    entity_tag,
     may_follow,
     tag_scheme,
     typed_labels,
@@ -86,6 +87,7 @@ class LinearChainCrf(VocabularyTables):
     vocabulary_tables = ("carries_no_tag",)
     carries_no_tag: Tensor
     forbidden: Tensor
+    begins: Tensor
 
     def __init__(self, labels: Sequence[str], constraints: TagScheme | Literal["auto"] | None, vocab_size: int):
         super().__init__()
@@ -99,6 +101,7 @@ class LinearChainCrf(VocabularyTables):
             scheme = tag_scheme(typed_labels(self.labels))
             self.scheme = scheme if constraints == "auto" else constraints
         self.register_buffer("forbidden", self._forbidden(), persistent=False)
+        self.register_buffer("begins", self._begins(), persistent=False)
         self.register_buffer("carries_no_tag", torch.zeros(vocab_size, dtype=torch.bool))
         self.register_load_state_dict_post_hook(_renew_constraints)
 
@@ -108,6 +111,16 @@ class LinearChainCrf(VocabularyTables):
         rows = [[self.scheme is not None and not may_follow(a, b, self.scheme) for b in names] for a in names]
         return torch.tensor(rows, device="cpu")
 
+    def _begins(self) -> Tensor:
+        """`[k + 1, k]`, bool, whether the column's label begins an entity after the row's; the last row: the start."""
+        tags = [entity_tag(label) or ("S", label) for label in typed_labels(self.labels)]
+        open_kinds = [kind if prefix in ("B", "I") else None for prefix, kind in tags]
+        rows = [
+            [prefix != "O" and not (prefix in ("I", "E") and kind == before) for prefix, kind in tags]
+            for before in (*open_kinds, None)
+        ]
+        return torch.tensor(rows, device="cpu")
+
     def init_own_weights(self) -> None:
         """For `_init_weights`: scores of 0, which equal a tagger without a CRF; no vocabulary."""
         for parameter in (self.start_transitions, self.end_transitions, self.transitions):
@@ -115,6 +128,7 @@ class LinearChainCrf(VocabularyTables):
         init.zeros_(self.carries_no_tag)
         # Not saved: it follows from the labels.
         init.copy_(self.forbidden, self._forbidden())
+        init.copy_(self.begins, self._begins())
 
     # ------ the chain
 
@@ -167,6 +181,8 @@ class LinearChainCrf(VocabularyTables):
         input_ids: Tensor | None,
         tag_mask: Tensor | None,
         num_items_in_batch: Tensor | int | None,
+        temperature: float = 1.0,
+        entity_offset: Tensor | float = 0.0,
     ) -> dict[str, Tensor | None]:
         """
         The fields of `CrfTokenClassifierOutput`.
@@ -176,6 +192,8 @@ class LinearChainCrf(VocabularyTables):
             labels: `[b, n]`, -100 where none counts.
             attention_mask, input_ids, tag_mask: `[b, n]`, as in the tagger's `forward`.
             num_items_in_batch: labels in the whole accumulated batch; `None` averages over this one.
+            temperature: what the score of a sequence is divided by in `logits` and `messages`.
+            entity_offset: see `best_paths`.
 
         Raises:
             IndexError: a label is none of the model's.
@@ -192,9 +210,9 @@ class LinearChainCrf(VocabularyTables):
             count = labelled.sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
             loss = losses.sum() / count.to(emissions.device).clamp(min=1)
         with torch.set_grad_enabled(torch.is_grad_enabled() and labels is None):
-            logits, messages = self.log_marginals_and_messages(emissions, chain)
+            logits, messages = self.log_marginals_and_messages(emissions, chain, temperature)
         if labels is None or not self.training:
-            paths = self.best_paths(emissions, chain).masked_fill(~real, IGNORE_INDEX)
+            paths = self.best_paths(emissions, chain, entity_offset).masked_fill(~real, IGNORE_INDEX)
         outputs = {"loss": loss, "logits": logits, "paths": paths, "sequence_losses": losses}
         return outputs if labels is not None else {**outputs, "messages": messages}
 
@@ -272,10 +290,12 @@ class LinearChainCrf(VocabularyTables):
         """
         return self.log_marginals_and_messages(emissions, chain)[0]
 
-    def log_marginals_and_messages(self, emissions: Tensor, chain: Tensor) -> tuple[Tensor, Tensor]:
+    def log_marginals_and_messages(
+        self, emissions: Tensor, chain: Tensor, temperature: float = 1.0
+    ) -> tuple[Tensor, Tensor]:
         """`log_marginals`, and the backward messages of `CrfTokenClassifierOutput`, `[b, n, k]`, in float32."""
-        wide = _widened(emissions)
-        start, end, transitions = self._scores(wide.dtype)
+        wide = _widened(emissions) / temperature
+        start, end, transitions = self._scores(wide.dtype, temperature)
         # The backward pass is a forward pass over the reversed row.
         forward, backward = _messages(
             torch.stack([wide, wide.flip(1)]),
@@ -290,23 +310,30 @@ class LinearChainCrf(VocabularyTables):
         log_marginals = torch.where(chain[..., None], marginals, wide).log_softmax(-1)
         return log_marginals.to(emissions.dtype), messages
 
-    def transition_scores(self) -> Tensor:
+    def transition_scores(self, temperature: float = 1.0) -> Tensor:
         """`[k, k]`, float32, from the row's tag to the column's; forbidden ones have FORBIDDEN."""
-        return self._scores(torch.float32)[2]
+        return self._scores(torch.float32, temperature)[2]
 
     @torch.no_grad()
-    def best_paths(self, emissions: Tensor, chain: Tensor) -> Tensor:
+    def best_paths(self, emissions: Tensor, chain: Tensor, entity_offset: Tensor | float = 0.0) -> Tensor:
         """
         The labels of the most likely path of each row (Viterbi); outside the chain the best label of the emissions.
 
         Args:
             emissions, chain: as in `log_likelihood`.
+            entity_offset: added to the score of a path for each of its entities. An offset of the logits of O would
+                find long entities rather than many: it counts for each token (docs/decisions.md).
 
         Returns:
             `[b, n]`.
         """
         emissions = _widened(emissions)
         start, end, transitions = self._scores(emissions.dtype)
+        if torch.is_tensor(entity_offset) or entity_offset != 0:
+            start, transitions = (
+                start + self.begins[-1] * entity_offset,
+                transitions + self.begins[:-1] * entity_offset,
+            )
 
         def arrive(
             state: tuple[Tensor, Tensor], column: tuple[Tensor, Tensor]
@@ -326,14 +353,15 @@ class LinearChainCrf(VocabularyTables):
         _, path = _scan(come_from, (score + end).argmax(-1), (came_from, columns), reverse=True)
         return torch.where(chain, path.transpose(0, 1), emissions.argmax(-1))
 
-    def _scores(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    def _scores(self, dtype: torch.dtype, temperature: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
         """Scores of the start `[k]`, of the end `[k]` and of transitions `[k, k]`, with the constraints."""
         parts = (
             (self.start_transitions, self.forbidden[-1, :-1]),
             (self.end_transitions, self.forbidden[:-1, -1]),
             (self.transitions, self.forbidden[:-1, :-1]),
         )
-        start, end, transitions = (_scaled(x.to(dtype)).masked_fill(out, FORBIDDEN) for x, out in parts)
+        scores = (_scaled(x.to(dtype)) / temperature for x, _ in parts)
+        start, end, transitions = (x.masked_fill(out, FORBIDDEN) for x, (_, out) in zip(scores, parts, strict=True))
         return start, end, transitions
 
     @staticmethod
@@ -363,6 +391,7 @@ def _renew_constraints(crf: LinearChainCrf, _: Any) -> None:
     """After `load_state_dict`: `to_empty` leaves memory of a model from the meta device uninitialised."""
     if not crf.forbidden.is_meta:
         crf.forbidden.copy_(crf._forbidden())
+        crf.begins.copy_(crf._begins())
 
 
 def _widened(emissions: Tensor) -> Tensor:

@@ -50,6 +50,7 @@ class Given:
     tag_mask: Tensor | None
     labels: Tensor | None
     num_items_in_batch: Tensor | int | None
+    entity_offset: Tensor | float | None = None
 
 
 class EncoderForTask(EncoderPreTrainedModel):
@@ -86,6 +87,15 @@ class EncoderForTask(EncoderPreTrainedModel):
         """The head's part of `forward`: loss, logits and what else `output_class` has, by name."""
         raise TypeError(f"{type(self).__name__} defines no score(output, given).")
 
+    def temperature(self, given: Given) -> float:
+        """What logits are divided by; 1 in training and beside a loss, which is that of the logits as learnt."""
+        return 1.0 if self.training or given.labels is not None else self.config.calibration_temperature
+
+    def calibrated(self, logits: Tensor, given: Given) -> Tensor:
+        """Logits, divided by the temperature."""
+        temperature = self.temperature(given)
+        return logits if temperature == 1 else logits / temperature
+
     @can_return_tuple
     def forward(
         self,
@@ -97,6 +107,7 @@ class EncoderForTask(EncoderPreTrainedModel):
         labels: Tensor | None = None,
         word_mask: Tensor | None = None,
         tag_mask: Tensor | None = None,
+        entity_offset: Tensor | float | None = None,
         **kwargs: Any,
     ) -> ModelOutput:
         """
@@ -106,13 +117,15 @@ class EncoderForTask(EncoderPreTrainedModel):
             labels: as the class says; without them there is no loss.
             tag_mask: `[b, n]`, for a tagger with a CRF: nonzero at the tokens that its chain runs over, in place of
                 what the vocabulary says (`set_vocabulary`).
+            entity_offset: for a tagger with a CRF, in place of that in the configuration.
 
         Raises:
             ValueError: labels of another shape, or a `tag_mask` without a CRF.
         """
         if tag_mask is not None and getattr(self, "crf", None) is None:
             raise ValueError("tag_mask is given to a model without a CRF: omit it, or set use_crf=True in a tagger.")
-        given = Given(input_ids, attention_mask, tag_mask, labels, kwargs.pop("num_items_in_batch", None))
+        items = kwargs.pop("num_items_in_batch", None)
+        given = Given(input_ids, attention_mask, tag_mask, labels, items, entity_offset)
         if self.uses_pooler:
             kwargs["output_token_states"] = False
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, word_mask)
@@ -271,7 +284,7 @@ class ForSequenceClassification(EncoderForTask):
     def score(self, output: EncoderOutput, given: Given) -> dict[str, Any]:
         pooled = output.pooler_output
         features = pair_features(pooled) if self.config.pair_mode == "siamese" else pooled
-        logits = self.classifier(features, given.input_ids, given.attention_mask)
+        logits = self.calibrated(self.classifier(features, given.input_ids, given.attention_mask), given)
         loss = None
         if given.labels is not None:
             problem_type = self.config.problem_type or self._problem_type(given.labels)
@@ -334,12 +347,14 @@ class ForTokenClassification(EncoderForTask):
             labels = class_labels(labels, logits.shape[:2])
         if self.crf is not None:
             ids, mask, tags = given.input_ids, given.attention_mask, given.tag_mask
-            return self.crf(logits, labels, mask, ids, tags, given.num_items_in_batch)
+            offset = self.config.entity_offset if given.entity_offset is None else given.entity_offset
+            items = given.num_items_in_batch
+            return self.crf(logits, labels, mask, ids, tags, items, self.temperature(given), offset)
         loss = None
         if labels is not None:
             count = items_of(labels, given.num_items_in_batch)
             loss = self.loss_function(logits, labels, self.config, num_items_in_batch=count)
-        return {"loss": loss, "logits": logits}
+        return {"loss": loss, "logits": self.calibrated(logits, given)}
 
     @torch.no_grad()
     def decode(self, *args: Any, **kwargs: Any) -> Tensor:

@@ -26,6 +26,7 @@ from ..models.modeling_encoder import longest_input
 from ..publish.hub import upload_run
 from ..publish.model_card import write_model_card
 from ..publish.run_card import run_card
+from ..tasks.calibration import uncalibrated
 from ..training.arguments import DataArguments, FileArguments, ModelArguments, RunArguments
 from ..training.build import build_parts, check_resumed, length_limit
 from ..training.checkpoints import ARGUMENTS, ManifestWriter, remove_checkpoints
@@ -195,6 +196,8 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
         if training.resume_from_checkpoint:
             check_resumed(training.resume_from_checkpoint, tokenizer, model.config)
         features = make_features(task, training, tokenizer, model)
+    if training.do_train:
+        uncalibrated(model)
     trainer = make_trainer(task, training, tokenizer, model, features)
     results: dict[str, Any] = {}
     sections: dict[str, str] = {}
@@ -202,6 +205,11 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
         if not training.resume_from_checkpoint and training.process_index == 0:
             write_json(folder / ARGUMENTS, config)
         train(task, trainer, results)
+    elif task.calibrates_saved:
+        task.calibrate(trainer)
+        trainer.save_model(_internal_call=True)
+        if training.process_index == 0:
+            write_json(folder / ARGUMENTS, config)
     for split in sorted(features, key=lambda split: not split.startswith("validation")):
         if is_scored(split, training):
             sections |= score(task, trainer, split, features[split], results)
@@ -326,6 +334,7 @@ def train(task: Task, trainer: StarTrainer, results: dict[str, Any]) -> None:
     training = trainer.args
     output = trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
     task.complete(trainer)
+    task.calibrate(trainer)
     trainer.save_model(_internal_call=True)  # uploaded after it is measured
     metrics = output.metrics
     if training.resume_from_checkpoint:

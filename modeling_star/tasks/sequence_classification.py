@@ -17,10 +17,12 @@ from ..evaluation.metrics import GLUE_METRICS, TaskMetrics, are_predicted, metri
 from ..evaluation.reports import baseline_lines, classes_report, confusion_counts, labels_report, plot_confusion_matrix
 from ..files import write_json_lines, write_text
 from ..models.configuration_encoder import did_you_mean
+from ..models.heads import ForSequenceClassification
 from ..publish.run_card import EXAMPLE_CHARACTERS
 from ..training.arguments import ClassificationArguments
 from ..training.named_models import saved_config, saved_labels
 from ..training.task import Task, first_rows, label_fields
+from .calibration import calibrate_classifier, calibration_report, labelled
 from .tfidf_baseline import tfidf_scores
 from .tfidf_vote import add_vote, take_vote
 
@@ -118,8 +120,11 @@ class ClassificationTask(Task[ClassificationArguments]):
         )
 
     def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
-        rows = self.data.splits[split]
-        predicted, scores = self._predicted(np.asarray(predictions, dtype=np.float64))
+        rows, logits = self.data.splits[split], np.asarray(predictions, dtype=np.float64)
+        # Beside labels logits are as learnt.
+        temperature = getattr(self._config, "calibration_temperature", 1.0) if self._has_one_label else 1.0
+        predictions = logits / temperature if self.data.is_labelled(split) else logits
+        predicted, scores = self._predicted(predictions)
         columns = {"index": self.data.row_numbers(split), **{name: rows[name][:] for name in self.data.text_columns}}
         columns["predicted"] = predicted
         if scores is not None:
@@ -132,7 +137,7 @@ class ClassificationTask(Task[ClassificationArguments]):
         write_json_lines(folder / f"predictions_{split}.jsonl", lines)
         if expected is None:
             return {}
-        self._write_mistakes(folder, split, columns, np.asarray(predictions, dtype=np.float64), np.asarray(expected))
+        self._write_mistakes(folder, split, columns, predictions, np.asarray(expected))
         if self.data.problem_type == "regression":
             return {}
         names = self.data.label_list
@@ -144,7 +149,12 @@ class ClassificationTask(Task[ClassificationArguments]):
             table = classes_report(expected, predicted, names)
             plot_confusion_matrix(expected, predicted, names, folder / f"confusion_{split}.png", title=split)
         write_text(folder / f"classes_{split}.md", table + "\n")
-        return {heading: table}
+        if temperature == 1:
+            return {heading: table}
+        before, after = (labelled(logits, np.asarray(expected), each) for each in (1.0, temperature))
+        of_probabilities = calibration_report(folder, split, before, after, temperature)
+        write_text(folder / f"calibration_{split}.md", of_probabilities + "\n")
+        return {heading: table, f"Probabilities of the {split} split": of_probabilities}
 
     def _write_mistakes(
         self, folder: Path, split: str, columns: dict[str, Any], logits: np.ndarray, expected: np.ndarray
@@ -193,10 +203,20 @@ class ClassificationTask(Task[ClassificationArguments]):
     def prepare_trainer(self, trainer: Any) -> None:
         """As in Task: the encoder is trained alone."""
         self._had_vote = take_vote(trainer)
+        self._config = trainer.model.config
 
     def complete(self, trainer: Any) -> None:
         """As in Task: TF-IDF votes with the encoder."""
         add_vote(self, trainer, self._had_vote)
+
+    def calibrate(self, trainer: Any) -> None:
+        is_wanted = self.run_args.calibrate is not False and trainer.eval_dataset is not None
+        if is_wanted and isinstance(trainer.model, ForSequenceClassification) and self._has_one_label:
+            calibrate_classifier(trainer)
+
+    @property
+    def _has_one_label(self) -> bool:
+        return self.data.problem_type == "single_label_classification"
 
     def compare(self, trainer: Any, results: dict[str, Any]) -> dict[str, str]:
         """As in Task: with TF-IDF, fitted once for all seeds."""

@@ -138,6 +138,14 @@ class TaggingArguments(TeacherArguments):
     label_column_name: str | None = flag("Column of the tags; without it, a known name such as ner_tags.")
     stride: int | None = flag("Overlap in tokens of the windows of a long input; without it, training truncates.")
     label_all_tokens: bool = flag("Label every token of a word, B- becoming I-, not only the first.", False)
+    nested_entities: Literal["outermost", "innermost"] = flag(
+        "Entities that are learned where a column of spans of words has some within others.", "outermost"
+    )
+    target_recall: float | None = flag(
+        "Share of the entities to find: the offset with the best precision on the validation split is stored; with a "
+        "saved model and --do_eval, the model with it is written to --output_dir."
+    )
+    target_precision: float | None = flag("Share of the entities found to be right, with the best recall.")
 
 
 @dataclass
@@ -231,6 +239,9 @@ class LabelRunArguments(RunArguments):
     max_tokens_per_batch: int | None = flag(
         "Most tokens of a training batch, padding included: batches of texts of like length, each of at most "
         "--per_device_train_batch_size texts."
+    )
+    calibrate: bool | None = flag(
+        "Fit the temperature of probabilities on the validation split after the training; true: also without training."
     )
 
 

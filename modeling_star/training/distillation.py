@@ -164,6 +164,8 @@ class Teacher:
             _check_head(name, AutoConfig.from_pretrained(name, **remote).architectures, has_words)
             model = load_model(head, name, dtype=torch.float32, **remote).to(device)
             tokenizer = load_tokenizer(name, **remote)
+        if hasattr(model.config, "calibration_temperature"):
+            model.config.calibration_temperature = 1.0  # students learn the logits that the teacher has learnt
         tokenizer.padding_side = "right"
         names = [model.config.id2label[index] for index in range(model.config.num_labels)]
         # A regression has one output, whose name says nothing.

@@ -133,6 +133,15 @@ class Task(ABC, Generic[DataArgs]):
         """Add to the trained model what no gradient trains, before it is saved."""
         return
 
+    def calibrate(self, trainer: Any) -> None:
+        """Set how sure the model is, by the validation split, before it is saved."""
+        return
+
+    @property
+    def calibrates_saved(self) -> bool:
+        """Whether `calibrate` is asked for without a training; the model is then saved too."""
+        return getattr(self.run_args, "calibrate", None) is True
+
     @abstractmethod
     def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
         """Write predictions, tables and plots of a split; returns Markdown sections for the card, by heading."""

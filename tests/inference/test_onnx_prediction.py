@@ -39,9 +39,9 @@ CASES = [
 ]
 
 
-def exported(folder: Path) -> Path:
+def exported(folder: Path, int8: bool = False) -> Path:
     output = folder.with_name(f"{folder.name}-onnx")
-    write_export(*load(str(folder)), output)
+    write_export(*load(str(folder)), output, int8=int8)
     return output
 
 
@@ -71,6 +71,28 @@ def test_an_exported_folder_predicts_what_pytorch_predicts(
                 name: other[name] for name in other.keys() - numbers
             }
             assert [one[name] for name in numbers] == pytest.approx([other[name] for name in numbers], abs=1e-4)
+
+
+def test_an_export_has_the_temperature_the_operating_point_and_all_spans(tmp_path: Path) -> None:
+    curve = [[-1.0, 0.9, 0.2], [0.0, 0.7, 0.5], [3.0, 0.3, 0.9]]
+    stored = {"calibration_temperature": 1.7, "entity_offset": -1.0, "operating_curve": curve}
+    folder = with_vocabulary(saved(tmp_path / "model", "TokenClassification", **ENTITIES, **stored))
+    output = exported(folder, int8=True)
+    counts = []
+    for options in ({}, {"recall": 0.8}, {"precision": 0.6}, {"min_probability": 0.1}):
+        expected = Predictor(folder, **options).predict([*TEXTS, LONG])
+        for (_, found), (_, entities) in zip(
+            Predictor(output, **options).predict([*TEXTS, LONG]), expected, strict=True
+        ):
+            assert [(e["label"], e["start"], e["end"]) for e in found] == [
+                (e["label"], e["start"], e["end"]) for e in entities
+            ]
+            assert [e["score"] for e in found] == pytest.approx([e["score"] for e in entities], abs=1e-5)
+        in_8_bits = Predictor(output / "model.int8.onnx", **options).predict([*TEXTS, LONG])
+        counts.append(tuple(sum(len(found) for _, found in rows) for rows in (expected, in_8_bits)))
+    (few, few_int8), (many, many_int8), *_ = counts
+    assert few < many
+    assert few_int8 < many_int8
 
 
 def test_the_command_imports_neither_torch_nor_transformers(tmp_path: Path) -> None:

@@ -83,6 +83,17 @@ def test_a_span_has_the_sum_over_all_label_sequences(scheme: str, constrained: b
     actual = scorer(*chains, numbers, *np.array(spans).T)
     assert actual == pytest.approx([p for of_text in expected for p in of_text.values()], abs=1e-6)
 
+    # All spans above a bound, of every length, and no other.
+    found: list[dict[tuple[str, int, int], float]] = [{}, {}]
+    for first, last, label, probability in zip(*scorer.above(0.02, *chains, numbers), strict=True):
+        begin = length * numbers[first]
+        kind = groups.labels[label].split("-", 1)[-1]
+        found[numbers[first]][kind, int(first - begin), int(last + 1 - begin)] = probability
+    for spans_found, of_text in zip(found, expected, strict=True):
+        assert {span for span, p in of_text.items() if p > 0.02 + 1e-6} <= spans_found.keys()
+        assert {span: of_text[span] for span in spans_found} == pytest.approx(spans_found, abs=1e-6)
+        assert all(p > 0.02 - 1e-6 for p in spans_found.values())
+
 
 @pytest.mark.parametrize("kind", ["word", "wordpiece", "character"])
 def test_padding_and_batch_mates_change_no_probability(kind: str, tmp_path: Path) -> None:
@@ -115,6 +126,26 @@ def test_the_predictor_gives_the_probability_of_its_spans(scheme: str, tmp_path:
             first = starts[entity["start"]]
             span = (entity["label"], first, first + entity["text"].count(" ") + 1)
             assert entity["score"] == pytest.approx(expected[span], abs=1e-6)
+
+
+def test_the_predictor_lists_the_most_probable_spans(tmp_path: Path) -> None:
+    fields = {"id2label": dict(enumerate(LABELS["iob2"])), "use_crf": True, "max_position_embeddings": 24}
+    folder = with_vocabulary(saved(tmp_path, "TokenClassification", **fields))
+    texts: list[Any] = [*TEXTS, " ".join(TEXTS), TEXTS[0].split()]  # one in windows, one of words
+    best, listed, two = (
+        [found for _, found in Predictor(folder, **options).predict(texts)]
+        for options in ({}, {"min_probability": 0.05}, {"n_best": 2, "min_probability": 0.05})
+    )
+    for entities, spans, most in zip(best, listed, two, strict=True):
+        assert all(span["score"] >= 0.05 for span in spans)
+        assert spans == sorted(spans, key=lambda span: (span["start"], span["end"]))
+        for entity in entities:  # those of the best path are among them, with their scores
+            if entity["score"] > 0.05:
+                same = [s for s in spans if all(s[name] == entity[name] for name in ("start", "end", "label"))]
+                assert [s["score"] for s in same] == pytest.approx([entity["score"]], abs=1e-6)
+        ranked = sorted((span["score"] for span in spans), reverse=True)
+        assert sorted((span["score"] for span in most), reverse=True) == ranked[:2]
+    assert any(a["end"] > b["start"] for spans in listed for a, b in itertools.pairwise(spans))  # they overlap
 
 
 def test_without_a_crf_the_score_is_the_product_over_the_words(tmp_path: Path) -> None:

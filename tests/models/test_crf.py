@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torchcrf
@@ -30,6 +31,7 @@ from torch import Tensor
 from torch_modes import compiled
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, pipeline
 
+from modeling_star.data.entities import EntityGroups
 from modeling_star.inference.pipelines import BestPathPipeline, logits_along
 from modeling_star.models.crf import (
     CRF_LR_MULTIPLIER,
@@ -188,6 +190,49 @@ def test_a_window_may_begin_and_end_within_an_entity(
             likelihood = crf.log_likelihood(wide, known, mask)
             assert difference(likelihood, expected[None]) <= 1e-10
             assert likelihood.item() > FORBIDDEN / 2
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_temperature_and_an_offset_act_on_the_score_of_the_whole_path(scheme: str) -> None:
+    crf, n = crf_of(5, scheme=scheme), 4
+    emissions = torch.randn(1, n, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    chain = torch.ones(1, n, dtype=torch.bool)
+    start, end, transitions = crf._scores(torch.float64)
+    groups = EntityGroups(SCHEMES[scheme][:5])
+    paths = list(itertools.product(range(5), repeat=n))
+    scores = torch.stack(
+        [
+            start[path[0]]
+            + end[path[-1]]
+            + sum(emissions[0, t, label] for t, label in enumerate(path))
+            + sum(transitions[a, b] for a, b in itertools.pairwise(path))
+            for path in paths
+        ]
+    )
+    entities = torch.tensor([len(groups(np.array(path))) for path in paths])
+    for offset in (-3.0, 0.0, 1.0, 5.0):
+        best = paths[int((scores + offset * entities).argmax())]
+        assert crf.best_paths(emissions, chain, offset)[0].tolist() == list(best)
+    probabilities = (scores / 1.7).softmax(0)
+    expected = torch.stack([(torch.tensor(paths) == k).double().T @ probabilities for k in range(5)], dim=-1)
+    marginals, messages = crf.log_marginals_and_messages(emissions, chain, 1.7)
+    torch.testing.assert_close(marginals[0].exp(), expected, atol=1e-10, rtol=0)
+    assert torch.isfinite(messages).all()
+
+
+def test_a_saved_temperature_and_offset_change_no_loss_and_no_training() -> None:
+    plain, changed = tagger(), tagger(calibration_temperature=2.0, entity_offset=1.0)
+    inputs = {"input_ids": torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]])}
+    labels = torch.tensor([[0, 1, 2, 0], [1, -100, 0, 2]])
+    for is_training in (True, False):
+        for model in (plain, changed):
+            model.eval()  # without dropout
+            model.training = is_training
+        outputs = [model(**inputs, labels=labels) for model in (plain, changed)]
+        assert torch.equal(outputs[0].loss, outputs[1].loss)
+        assert torch.equal(outputs[0].logits, outputs[1].logits)
+    with torch.no_grad():
+        assert not torch.allclose(changed(**inputs).logits, plain(**inputs).logits, atol=1e-3)
 
 
 def test_labels_outside_the_chain_are_ignored() -> None:

@@ -64,6 +64,16 @@ def test_entities_are_those_of_the_predictor_and_survive_the_disk(tmp_path: Path
     ]
 
 
+def test_entities_have_the_scores_of_the_predictor(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "tagger", "TokenClassification", IOB)
+    scores = [entity["score"] for entity in Predictor(folder)({"text": TEXTS[:1]})["found"][0]]
+    doc = pipeline(folder)(TEXTS[0])
+    assert [entity._.score for entity in doc.ents] == scores
+    assert [span.text for span in doc.spans["modeling_star"]] == [entity.text for entity in doc.ents]
+    assert doc.spans["modeling_star"].attrs["scores"] == scores
+    assert [entity._.score for entity in type(doc)(doc.vocab).from_bytes(doc.to_bytes()).ents] == scores
+
+
 def test_an_entity_within_a_token_gets_the_token(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = saved(tmp_path / "tagger", "TokenClassification", IOB)
     nlp = pipeline(folder)

@@ -1,0 +1,312 @@
+"""
+How sure a trained model may be: the temperature of classifiers and taggers, and of a tagger of entities with a CRF the
+curve of precision and recall over offsets (`LinearChainCrf.best_paths`), from the validation split; reports of both.
+
+A tagger's temperature has the least log loss of "this predicted span is right": that of all labels is less than spans
+need, since most are O, of which it is sure and right (docs/decisions.md). Here windows of a long text count as texts.
+
+Axes: b rows  n columns  k labels  s spans
+"""
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from ..data.entities import EntityGroups
+from ..data.labels import IGNORE_INDEX
+from ..errors import UserError
+from ..evaluation.calibration import calibration_error, error_by_chance, plot_operating_curve, plot_reliability
+from ..evaluation.reports import markdown_table
+from ..files import write_text
+from ..inference.operating_point import best_point, choose_point
+from ..inference.span_probabilities import SpanScorer
+from ..models.configuration_encoder import EncoderConfig
+from ..models.heads import ForTokenClassification, eval_mode
+from ..training.task import Task
+
+
+logger = logging.getLogger(__name__)
+
+_FEWEST = 10  # right and wrong predictions that a temperature is fitted to
+_ROWS_AT_ONCE = 64
+# In units of the temperature, so that it is a factor of the odds of each entity.
+_OFFSETS = np.arange(-6, 6.25, 0.5)
+_BOUNDS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
+_TARGETS = (*({"recall": x} for x in (0.8, 0.9, 0.95, 0.99)), *({"precision": x} for x in (0.8, 0.9, 0.95)))
+
+Scored = tuple[np.ndarray, np.ndarray]
+"""The probabilities `[s]` of predictions, and which of them are right."""
+
+
+def uncalibrated(model: PreTrainedModel) -> None:
+    """Take back what an earlier training has fitted: the model is trained further."""
+    if isinstance(model.config, EncoderConfig):
+        model.config.calibration_temperature, model.config.entity_offset = 1.0, 0.0
+        model.config.operating_curve = None
+
+
+def fit_temperature(loss: Callable[[float], float]) -> float:
+    """The temperature with the least loss, from 0.2 to 10."""
+    found = minimize_scalar(
+        lambda log: loss(math.exp(log)),
+        bounds=(math.log(0.2), math.log(10)),
+        method="bounded",
+        options={"xatol": 0.01},
+    )
+    return round(math.exp(found.x), 3)
+
+
+def _log_loss(scored: Scored) -> float:
+    """The mean negative log likelihood of which predictions are right."""
+    probabilities, is_right = scored
+    return float(-np.log(np.where(is_right, probabilities, 1 - probabilities).clip(1e-9)).mean())
+
+
+def _temperature(scored: Callable[[float], Scored], loss: Callable[[float], float], what: str) -> float:
+    """Fit and log the temperature; 1 where too few predictions are right or wrong."""
+    before = scored(1.0)
+    right = int(before[1].sum())
+    if min(right, len(before[1]) - right) < _FEWEST:
+        logger.info(f"No temperature is fitted: {right} of {len(before[1])} {what} of the validation split are right.")
+        return 1.0
+    temperature = fit_temperature(loss)
+    errors = [calibration_error(*each) for each in (before, scored(temperature))]
+    logger.info(
+        f"Temperature {temperature:g}: the calibration error of {len(before[1]):,} {what} of the validation split is "
+        f"{errors[1]:.3f}, before {errors[0]:.3f} (without it: --calibrate false)"
+    )
+    return temperature
+
+
+def calibration_report(folder: Path, split: str, before: Scored, after: Scored, temperature: float) -> str:
+    """Write the reliability picture and the table of a split; returns the table."""
+    rows = [
+        [name, value, len(each[0]), each[1].mean(), each[0].mean(), calibration_error(*each), error_by_chance(each[0])]
+        for name, value, each in (("before", 1.0, before), ("after", temperature, after))
+    ]
+    header = ["", "temperature", "predictions", "right", "mean probability", "calibration error", "by chance"]
+    series = [("before", *before), ("after", *after)]
+    plot_reliability(series, folder / f"calibration_{split}.png", title=f"{split}: probabilities")
+    return markdown_table(header, rows)
+
+
+# ------ classifiers
+
+
+def labelled(logits: np.ndarray, expected: np.ndarray, temperature: float) -> Scored:
+    """The probability of the best label of each text `[b, k]`, and whether it is right."""
+    return np.exp(log_softmax(logits / temperature, -1).max(-1)), logits.argmax(-1) == expected
+
+
+def calibrate_classifier(trainer: Any) -> None:
+    """Fit the temperature of a classifier with one label for each text."""
+    output = trainer.predict(trainer.eval_dataset)
+    predictions = output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions
+    logits, expected = np.asarray(predictions, dtype=np.float64), np.asarray(output.label_ids)
+    rows = np.arange(len(expected))
+
+    def loss(temperature: float) -> float:
+        return float(-log_softmax(logits / temperature, -1)[rows, expected].mean())
+
+    trainer.model.config.calibration_temperature = _temperature(
+        lambda temperature: labelled(logits, expected, temperature), loss, "predictions"
+    )
+
+
+# ------ taggers
+
+
+class TaggedSplit:
+    """
+    A labelled split as the head of a tagger reads it: temperatures and offsets are tried without the encoder.
+
+    Args:
+        model: a tagger of this package.
+        features: from `tokenize_and_align`, with labels.
+        collate: makes a batch of rows.
+    """
+
+    @torch.no_grad()
+    def __init__(self, model: ForTokenClassification, features: Dataset, collate: Callable[..., Any]) -> None:
+        self.crf = model.crf
+        names = [model.config.id2label[number] for number in range(model.config.num_labels)]
+        self.groups = EntityGroups(names)
+        self.batches: list[tuple[Tensor, Tensor]] = []
+        """Logits `[b, n, k]`, and whether a token has a label `[b, n]`."""
+        self.lengths: list[int] = []
+        self.true: list[set[tuple[str, int, int]]] = []
+        inputs = [name for name in ("input_ids", "attention_mask", "token_type_ids") if name in features.column_names]
+        features = features.select_columns([*inputs, "labels"])
+        order = np.argsort([len(ids) for ids in features["input_ids"]], kind="stable")
+        with eval_mode(model):
+            for start in range(0, len(order), _ROWS_AT_ONCE):
+                batch = collate([features[int(row)] for row in order[start : start + _ROWS_AT_ONCE]])
+                labels = batch.pop("labels")
+                states = model.model(**{name: each.to(model.device) for name, each in batch.items()}, return_dict=True)
+                self.batches.append((model.classifier(states.last_hidden_state).float(), labels != IGNORE_INDEX))
+                for row in labels:
+                    known = row[row != IGNORE_INDEX].numpy()
+                    self.lengths.append(len(known))
+                    self.true.append(set(self.groups(known)))
+        self._best = self.found(0.0)
+
+    @torch.no_grad()
+    def _flat(self, values: Callable[[Tensor, Tensor], tuple[Tensor, ...]]) -> list[np.ndarray]:
+        """What a function of logits and chain gives, `[b, n, ...]` each, of the labelled tokens of all texts."""
+        parts = [[x.cpu()[chain].numpy() for x in values(e, chain.to(e.device))] for e, chain in self.batches]
+        return [np.concatenate(part) for part in zip(*parts, strict=True)]
+
+    def found(self, offset: float) -> np.ndarray:
+        """The labels of best paths, or the best labels, of all tokens."""
+        crf = self.crf
+        (labels,) = self._flat(
+            lambda logits, chain: (logits.argmax(-1) if crf is None else crf.best_paths(logits, chain, offset),)
+        )
+        return labels
+
+    def _spans(self, labels: np.ndarray) -> list[tuple[int, int, int, bool]]:
+        """The first token of all, the one after the last, the label and whether it is right, of each span."""
+        spans, begin = [], 0
+        for length, true in zip(self.lengths, self.true, strict=True):
+            own = labels[begin : begin + length]
+            for kind, first, last in self.groups(own):
+                spans.append((begin + first, begin + last, int(own[first]), (kind, first, last) in true))
+            begin += length
+        return spans
+
+    def point(self, offset: float) -> tuple[float, float, float]:
+        """An offset, and the precision and recall with it."""
+        spans = self._spans(self.found(offset))
+        right, true = sum(is_right for *_, is_right in spans), sum(map(len, self.true))
+        return round(float(offset), 3), round(right / max(len(spans), 1), 4), round(right / max(true, 1), 4)
+
+    def scored(self, temperature: float) -> Scored:
+        """The predicted spans, without an offset: their probabilities as a `Predictor` gives them."""
+        spans = self._spans(self._best)
+        firsts, ends, labels, is_right = np.array(spans, dtype=np.int64).reshape(-1, 4).T
+        if self.crf is None:
+            (logits,) = self._flat(lambda logits, _: (logits,))
+            scores = log_softmax(logits.astype(np.float64) / temperature, -1).max(-1)
+            sums = np.concatenate([[0.0], scores.cumsum()])
+            return np.exp(sums[ends] - sums[firsts]), is_right > 0
+        scorer, arrays = self._scorer(temperature)
+        return scorer(*arrays, firsts, ends - 1, labels), is_right > 0
+
+    def listed(self, temperature: float, bound: float) -> Scored:
+        """All spans with at least a probability."""
+        scorer, arrays = self._scorer(temperature)
+        firsts, lasts, labels, probabilities = scorer.above(bound, *arrays)
+        begins = np.cumsum([0, *self.lengths])
+        is_right = [
+            (self.groups.kind(label), first - begins[text], last + 1 - begins[text]) in self.true[text]
+            for text, first, last, label in zip(arrays[-1][firsts], firsts, lasts, labels, strict=True)
+        ]
+        return probabilities, np.array(is_right, dtype=bool)
+
+    def _scorer(self, temperature: float) -> tuple[SpanScorer, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        crf = self.crf
+        assert crf is not None
+        arrays = self._flat(lambda logits, chain: crf.log_marginals_and_messages(logits, chain, temperature))
+        with torch.no_grad():
+            transitions = crf.transition_scores(temperature).cpu().numpy()
+        texts = np.repeat(np.arange(len(self.lengths)), self.lengths)
+        return SpanScorer(self.groups, transitions, np.zeros(0, dtype=bool)), (arrays[0], arrays[1], texts)
+
+
+def obstacle(trainer: Any) -> str | None:
+    """Why a tagger cannot be calibrated, if it cannot."""
+    if not isinstance(trainer.model, ForTokenClassification):
+        return f"a {trainer.model.config.model_type} is no tagger of this package"
+    if trainer.is_fsdp_enabled:
+        return "the model is sharded"
+    return None if trainer.eval_dataset is not None else "there is no validation split with labels"
+
+
+def check_target(task: Task, trainer: Any) -> None:
+    """
+    Before the training: whether a model can have the operating point that the arguments ask for.
+
+    Raises:
+        UserError: it cannot.
+    """
+    if targets(task):
+        reason = obstacle(trainer)
+        if reason is None and (trainer.model.crf is None or task.metrics.task != "entities"):
+            reason = "it is for entities and needs a CRF, --config_overrides use_crf=true"
+        if reason is not None:
+            raise UserError(f"--target_recall and --target_precision cannot be met: {reason}. Omit them.")
+
+
+def targets(task: Task) -> dict[str, float]:
+    """The target of the arguments, if there is one."""
+    names = {"recall": task.data_args.target_recall, "precision": task.data_args.target_precision}
+    return {name: value for name, value in names.items() if value is not None}
+
+
+def calibrate_tagger(task: Task, trainer: Any) -> None:
+    """Fit the temperature, and of a tagger of entities with a CRF the curve and the operating point."""
+    if obstacle(trainer) is not None:
+        return
+    model = trainer.model
+    split = TaggedSplit(model, trainer.eval_dataset, task.collate(trainer.processing_class))
+    if task.run_args.calibrate is not False:
+        what = "entities predicted" if task.metrics.task == "entities" else "words predicted"
+        temperature = _temperature(split.scored, lambda t: _log_loss(split.scored(t)), what)
+        model.config.calibration_temperature = temperature
+    if model.crf is None or task.metrics.task != "entities":
+        return
+    offsets = _OFFSETS * model.config.calibration_temperature
+    model.config.operating_curve = [list(split.point(offset)) for offset in offsets]
+    if target := targets(task):
+        offset, precision, recall = choose_point(model.config.operating_curve, **target)
+        model.config.entity_offset = offset
+        logger.info(
+            f"Operating point: an offset of {offset:g}, with a precision of {precision:.3f} and a recall of "
+            f"{recall:.3f} on the validation split."
+        )
+
+
+def tagger_report(folder: Path, name: str, model: ForTokenClassification, split: TaggedSplit) -> dict[str, str]:
+    """Write pictures and tables of a split; returns sections for the card."""
+    temperature, curve = model.config.calibration_temperature, model.config.operating_curve
+    before, after = split.scored(1.0), split.scored(temperature)
+    if not len(before[0]):
+        return {}
+    sections = {f"Probabilities of the {name} split": calibration_report(folder, name, before, after, temperature)}
+    if curve:
+        sections[f"Operating points of the {name} split"] = _operating_report(folder, name, model, split)
+    write_text(folder / f"calibration_{name}.md", "\n\n".join(sections.values()) + "\n")
+    return sections
+
+
+def _operating_report(folder: Path, name: str, model: ForTokenClassification, split: TaggedSplit) -> str:
+    """Draw the curve of a split, and show what the points chosen on the validation split reach on it."""
+    config = model.config
+    curve = {offset: split.point(offset) for offset, *_ in config.operating_curve}
+    stored = split.point(config.entity_offset)
+    rows: list[Sequence[object]] = [["stored", config.entity_offset, "", *stored[1:]]]
+    for target in _TARGETS:
+        offset, *reached = best_point(config.operating_curve, **target)
+        ((kind, value),) = target.items()
+        rows.append([f"{kind} {value:g}", offset, reached[kind == "recall"], *curve[offset][1:]])
+    columns = ["reached on validation", f"{name} precision", f"{name} recall"]
+    probabilities, is_right = split.listed(config.calibration_temperature, min(_BOUNDS))
+    true = max(sum(map(len, split.true)), 1)
+    listed = []
+    for bound in _BOUNDS:
+        right = is_right[probabilities >= bound]
+        listed.append((bound, right.mean() if len(right) else 0.0, right.sum() / true))
+    path, title = folder / f"operating_points_{name}.png", f"{name}: precision and recall"
+    plot_operating_curve(list(curve.values()), listed, stored, path, title=title)
+    of_offsets = markdown_table(["target", "offset", *columns], rows)
+    return f"{of_offsets}\n\n{markdown_table(['--min_probability', 'precision', 'recall'], listed)}"

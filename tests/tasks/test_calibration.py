@@ -1,0 +1,129 @@
+"""Temperatures, operating points and their reports: what is measured is what a predictor gives."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from datasets import Dataset, DatasetDict
+from real_data import data_folder
+from saved_models import SCHEMES, TEXTS, saved, with_vocabulary
+from transformers import DataCollatorForTokenClassification
+
+from modeling_star import StarTagger
+from modeling_star.data.splits import load_splits
+from modeling_star.data.tagging import as_sentences, tokenize_and_align
+from modeling_star.errors import UserError
+from modeling_star.evaluation.calibration import calibration_error, error_by_chance
+from modeling_star.evaluation.metrics import EntityScores
+from modeling_star.inference import Predictor
+from modeling_star.inference.operating_point import best_point
+from modeling_star.tasks.calibration import TaggedSplit, fit_temperature, labelled
+
+
+def test_the_calibration_error_is_that_of_plain_loops() -> None:
+    generator = np.random.default_rng(0)
+    probabilities = generator.random(200) ** 2
+    is_right = generator.random(200) < 0.7 * probabilities
+    expected = 0.0
+    for low in np.arange(10) / 10:
+        inside = [i for i, p in enumerate(probabilities) if low <= p < low + 0.1]
+        if inside:
+            expected += abs(sum(probabilities[i] for i in inside) - sum(is_right[i] for i in inside)) / 200
+    assert calibration_error(probabilities, is_right) == pytest.approx(expected)
+    assert error_by_chance(np.full(10, 0.5)) > error_by_chance(np.full(10_000, 0.5))
+
+
+def test_the_temperature_of_overconfident_logits_is_found() -> None:
+    generator = np.random.default_rng(0)
+    honest = generator.normal(size=(20_000, 3))
+    powers = np.exp(honest)
+    labels = (generator.random((20_000, 1)) > (powers / powers.sum(-1, keepdims=True)).cumsum(-1)).sum(-1)
+    logits, rows = 2.5 * honest, np.arange(20_000)
+
+    def loss(temperature: float) -> float:
+        scores = logits / temperature
+        return float((np.log(np.exp(scores).sum(-1)) - scores[rows, labels]).mean())
+
+    temperature = fit_temperature(loss)
+    assert temperature == pytest.approx(2.5, rel=0.05)
+    assert calibration_error(*labelled(logits, labels, temperature)) < 0.02
+    assert calibration_error(*labelled(logits, labels, 1.0)) > 0.1
+
+
+def test_a_target_takes_the_best_of_the_points_that_reach_it() -> None:
+    curve = [(-2.0, 0.9, 0.2), (0.0, 0.7, 0.5), (1.0, 0.5, 0.6), (2.0, 0.3, 0.55)]
+    assert best_point(curve, recall=0.5) == curve[1]
+    assert best_point(curve, recall=0.9) == curve[2]  # the highest
+    assert best_point(curve, precision=0.6) == curve[1]
+    assert best_point(curve, precision=0.95) == curve[0]
+
+
+@pytest.mark.parametrize("use_crf", [True, False])
+def test_a_split_is_scored_as_a_predictor_does(use_crf: bool, tmp_path: Path) -> None:
+    names = SCHEMES["iob"]
+    temperature = {"calibration_temperature": 1.7}
+    fields = {"id2label": dict(enumerate(names)), "use_crf": use_crf, "max_position_embeddings": 64, **temperature}
+    folder = saved(tmp_path, "TokenClassification", "word", **fields)
+    predictor = Predictor(with_vocabulary(folder) if use_crf else folder)
+    words = [text.split() for text in TEXTS]
+    generator = np.random.default_rng(0)
+    tags = [generator.integers(0, len(names), len(sentence)).tolist() for sentence in words]
+    rows = Dataset.from_dict({"tokens": words, "tags": tags})
+    features = tokenize_and_align(rows, predictor.tokenizer, names)
+    split = TaggedSplit(predictor.model, features, DataCollatorForTokenClassification(predictor.tokenizer))
+    probabilities, _ = split.scored(1.7)
+    expected = [entity["score"] for _, found in predictor.predict(words) for entity in found]
+    assert len(expected) > 5
+    assert sorted(probabilities) == pytest.approx(sorted(expected), abs=1e-5)
+
+    named = [[names[tag] for tag in row] for row in tags]
+    scores = EntityScores().compute(references=named, predictions=predictor.tag_words(words))
+    assert split.point(0.0)[1:] == pytest.approx((scores["overall_precision"], scores["overall_recall"]), abs=1e-4)
+    if use_crf:
+        listed, _ = split.listed(1.7, 0.05)
+        found = Predictor(folder, min_probability=0.05).predict(words)
+        assert sorted(listed) == pytest.approx(sorted(e["score"] for _, spans in found for e in spans), abs=1e-5)
+        assert len(split._spans(split.found(4.0))) > len(expected) > len(split._spans(split.found(-4.0)))
+
+
+def test_a_trained_tagger_has_its_curve_and_its_operating_point() -> None:
+    sentences = [["Ann", "moved", "to", "Oslo"], ["Bo", "sees", "New", "York", "now"]] * 12
+    tags = [["B-PER", "O", "O", "B-LOC"], ["B-PER", "O", "B-LOC", "I-LOC", "O"]] * 12
+    options = {"num_train_epochs": 8, "learning_rate": 1e-2, "validation_fraction": 0.25, "batch_size": 8}
+    shape = "hidden_size=16,num_attention_heads=2"
+    tagger = StarTagger(config_overrides=shape, arguments={"target_recall": 0.5}, **options).fit(sentences, tags)
+    config = tagger.predictor_.saved.config
+    offset, _, recall = best_point(config.operating_curve, recall=0.5)
+    assert config.entity_offset == offset
+    assert recall >= 0.5
+    assert tagger.predict(sentences[:2]) == tags[:2]
+    with pytest.raises(UserError, match="CRF"):
+        StarTagger(config_overrides=f"{shape},use_crf=false", arguments={"target_recall": 0.5}).fit(sentences, tags)
+
+
+@pytest.mark.parametrize(
+    ("nested", "expected"),
+    [
+        ("outermost", ["B-ORG", "I-ORG", "I-ORG", "O", "B-PER"]),
+        ("innermost", ["O", "O", "B-LOC", "O", "B-PER"]),
+    ],
+)
+def test_nested_entities_are_tags_of_one_layer(nested: Any, expected: list[str], tmp_path: Path) -> None:
+    row = {"tokens": ["University", "of", "Oslo", "hired", "Ann"]}
+
+    def splits(*spans: Any) -> DatasetDict:
+        (tmp_path / "a.jsonl").write_text(json.dumps({**row, "entities": spans}) + "\n", encoding="utf-8")
+        return load_splits(files={"train": tmp_path / "a.jsonl"})
+
+    rows = as_sentences(splits([0, 3, "ORG"], [2, 3, "LOC"], [4, 5, "PER"]), nested=nested)["train"]
+    assert rows["entities"][0] == expected
+    with pytest.raises(UserError, match="row 1"):
+        as_sentences(splits([4, 6, "PER"]))
+
+
+def test_the_outermost_entities_of_litbank_are_its_tags() -> None:
+    splits = load_splits(files={"test": data_folder("litbank") / "test.jsonl.gz"})
+    rows = as_sentences(splits, label_column_name="entities")["test"]
+    assert rows["entities"][:] == splits["test"]["ner_tags"][:]
