@@ -77,12 +77,12 @@ def _temperature(scored: Callable[[float], Scored], loss: Callable[[float], floa
     before = scored(1.0)
     right = int(before[1].sum())
     if min(right, len(before[1]) - right) < _FEWEST:
-        logger.info(f"No temperature is fitted: {right} of {len(before[1])} {what} of the validation split are right.")
+        logger.info(f"No temperature is fitted: {right} of {len(before[1])} {what} in the validation split are right.")
         return 1.0
     temperature = fit_temperature(loss)
     errors = [calibration_error(*each) for each in (before, scored(temperature))]
     logger.info(
-        f"Temperature {temperature:g}: the calibration error of {len(before[1]):,} {what} of the validation split is "
+        f"Temperature {temperature:g}: the calibration error of {len(before[1]):,} {what} in the validation split is "
         f"{errors[1]:.3f}, before {errors[0]:.3f} (without it: --calibrate false)"
     )
     return temperature
@@ -260,7 +260,7 @@ def calibrate_tagger(task: Task, trainer: Any) -> None:
     model = trainer.model
     split = TaggedSplit(model, trainer.eval_dataset, task.collate(trainer.processing_class))
     if task.run_args.calibrate is not False:
-        what = "entities predicted" if task.metrics.task == "entities" else "words predicted"
+        what = "entities found" if task.metrics.task == "entities" else "labels"
         temperature = _temperature(split.scored, lambda t: _log_loss(split.scored(t)), what)
         model.config.calibration_temperature = temperature
     if model.crf is None or task.metrics.task != "entities":
@@ -279,13 +279,14 @@ def calibrate_tagger(task: Task, trainer: Any) -> None:
 def tagger_report(folder: Path, name: str, model: ForTokenClassification, split: TaggedSplit) -> dict[str, str]:
     """Write pictures and tables of a split; returns sections for the card."""
     temperature, curve = model.config.calibration_temperature, model.config.operating_curve
-    before, after = split.scored(1.0), split.scored(temperature)
-    if not len(before[0]):
-        return {}
-    sections = {f"Probabilities of the {name} split": calibration_report(folder, name, before, after, temperature)}
+    before, sections = split.scored(1.0), {}
+    if temperature != 1 and len(before[0]):
+        table = calibration_report(folder, name, before, split.scored(temperature), temperature)
+        sections[f"Probabilities of the {name} split"] = table
     if curve:
         sections[f"Operating points of the {name} split"] = _operating_report(folder, name, model, split)
-    write_text(folder / f"calibration_{name}.md", "\n\n".join(sections.values()) + "\n")
+    if sections:
+        write_text(folder / f"calibration_{name}.md", "\n\n".join(sections.values()) + "\n")
     return sections
 
 
