@@ -91,11 +91,12 @@ def plot_operating_curve(
         (curve, BLUE, "best paths with an offset"),
         (listed, GREEN, "all spans above a probability"),
     ):
-        _, precision, recall = zip(*points, strict=True)
-        axis.plot(recall, precision, color=color, marker="o", markersize=3, linewidth=1.4, label=label)
+        _, precisions, recalls = zip(*points, strict=True)
+        axis.plot(recalls, precisions, color=color, marker="o", markersize=3, linewidth=1.4, label=label)
     for probability, precision, recall in listed:
-        place = {"textcoords": "offset points", "xytext": (5, 3)}
-        axis.annotate(f"{probability:g}", (recall, precision), fontsize=7, color=GREEN, **place)
+        axis.annotate(
+            f"{probability:g}", (recall, precision), xytext=(5, 3), textcoords="offset points", fontsize=7, color=GREEN
+        )
     label = f"operating point (offset {stored[0]:g})"
     axis.plot(stored[2], stored[1], color=ORANGE, marker="*", markersize=12, linestyle="", label=label)
     axis.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel="recall of entities", ylabel="precision")

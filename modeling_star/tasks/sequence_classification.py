@@ -42,6 +42,7 @@ class ClassificationTask(Task[ClassificationArguments]):
     metrics: TaskMetrics
     _tfidf: dict[str, float] | None = None
     _had_vote: bool = False
+    _config: Any = None  # of the model, which TF-IDF alone does not have
 
     @classmethod
     def check_arguments(cls, data_args: ClassificationArguments, training: TrainingArguments) -> None:

@@ -73,6 +73,7 @@ class TaggingTask(Task[TaggingArguments]):
     data: TaggingData
     metrics: TaskMetrics
     _baselines: dict[str, float] | None = None
+    _trainer: Any = None
 
     @classmethod
     def check_arguments(cls, data_args: TaggingArguments, training: TrainingArguments) -> None:
@@ -187,7 +188,7 @@ class TaggingTask(Task[TaggingArguments]):
                 row["labels"] = tags
             sections = self._tables(folder, split, *_labelled_words(expected, predicted))
             self._write_mistakes(folder, split, words[:], expected, predicted)
-            if obstacle(self._trainer) is None:
+            if self._trainer is not None and obstacle(self._trainer) is None:
                 model = self._trainer.model
                 tagged = TaggedSplit(model, features, self.collate(self._trainer.processing_class))
                 sections |= tagger_report(folder, split, model, tagged)
