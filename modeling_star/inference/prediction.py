@@ -466,6 +466,11 @@ class Predictor:
 
     def _tag(self, texts: Sequence[Text], plain: Sequence[str]) -> list[list[Prediction]]:
         """Entities of texts or lists of words, with offsets in the plain text; long texts are read in windows."""
+        if self.min_probability is not None and self._scorer is None:
+            raise UserError(
+                f"The CRF of {self.saved.name} does not know its vocabulary, and gives no probabilities of spans: call "
+                "model.set_vocabulary(tokenizer), and save it again."
+            )
         delimiter = self.delimiter
         if delimiter is None:
             delimiter = between_words(text for text in texts if isinstance(text, list))
