@@ -468,7 +468,7 @@ class Predictor:
         """Entities of texts or lists of words, with offsets in the plain text; long texts are read in windows."""
         if self.min_probability is not None and self._scorer is None:
             raise UserError(
-                f"The CRF of {self.saved.name} does not know its vocabulary, and gives no probabilities of spans: call "
+                f"The CRF of {self.saved.name} does not know its vocabulary, so spans have no probabilities: call "
                 "model.set_vocabulary(tokenizer), and save it again."
             )
         delimiter = self.delimiter

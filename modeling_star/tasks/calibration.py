@@ -259,7 +259,7 @@ def calibrate_tagger(task: Task, trainer: Any) -> None:
         return
     model = trainer.model
     split = TaggedSplit(model, trainer.eval_dataset, task.collate(trainer.processing_class))
-    if task.run_args.calibrate is not False:
+    if task.may_calibrate:
         what = "entities found" if task.metrics.task == "entities" else "labels"
         temperature = _temperature(split.scored, lambda t: _log_loss(split.scored(t)), what)
         model.config.calibration_temperature = temperature

@@ -211,7 +211,7 @@ class ClassificationTask(Task[ClassificationArguments]):
         add_vote(self, trainer, self._had_vote)
 
     def calibrate(self, trainer: Any) -> None:
-        is_wanted = self.run_args.calibrate is not False and trainer.eval_dataset is not None
+        is_wanted = self.may_calibrate and trainer.eval_dataset is not None
         if is_wanted and isinstance(trainer.model, ForSequenceClassification) and self._has_one_label:
             calibrate_classifier(trainer)
 
