@@ -323,6 +323,22 @@ def find_words(ids: Sequence[int], lexicon: Iterable[Sequence[int]], longest: in
     }
 
 
+def word_features(
+    ids: Sequence[int], vectors: Mapping[tuple[int, ...], torch.Tensor], longest: int, width: int
+) -> torch.Tensor:
+    """For each id the mean vectors of the words that begin at it, that it is inside of, that end at it, `[n, 3 w]`."""
+    rows = []
+    for token in range(len(ids)):
+        found: list[list[torch.Tensor]] = [[], [], []]
+        for start, length in sorted(find_words(ids, vectors, longest)):
+            if start <= token < start + length:
+                place = 0 if token == start else 2 if token == start + length - 1 else 1
+                found[place].append(vectors[tuple(ids[start : start + length])])
+        means = [torch.stack(of).mean(0) if of else torch.zeros(width, dtype=torch.float64) for of in found]
+        rows.append(torch.cat(means))
+    return torch.stack(rows)
+
+
 def find_whole_words(
     ids: Sequence[int], continues: Container[int], alone: Container[int], longest: int
 ) -> set[tuple[int, int]]:

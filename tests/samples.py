@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 import modeling_star
+from modeling_star import Lexicon
 from modeling_star.models.token_runs import TfidfTerms, run_keys
 
 
@@ -71,7 +73,7 @@ def embedded_model(
 ) -> PreTrainedModel:
     """
     A tiny model in eval mode on one of `EMBEDDINGS`, no two numbers in it alike; a BiG-Transformer with a lexicon, a
-    tagger on "characters" with a CRF.
+    tagger on "characters" with a CRF and word vectors.
 
     Args:
         embeddings: what the tokens are embedded by; "bert" for a BiG-Transformer made by `from_bert`, "vote" for a
@@ -88,10 +90,11 @@ def embedded_model(
         if embeddings == "projected":
             fields["embedding_size"] = 5
         if embeddings == "characters":
-            fields |= CHARACTERS | {"use_crf": True}
+            fields |= CHARACTERS | {"use_crf": True, "word_vector_size": 2}
         model = model_class(model_class.config_class(freeze_embeddings=freeze, **fields))
         if embeddings == "characters":
             model.set_vocabulary(word_tokenizer(SPELLED))
+            model.set_word_vectors(with_vectors(LEXICON, width=2))
     elif embeddings == "vectors":
         words = {f"word{i}": i for i in range(fields.pop("vocab_size"))}
         path = write_vectors(folder / "vectors.txt", words, width=5)
@@ -109,6 +112,12 @@ def embedded_model(
     if stem == "BigTransformer":
         model.set_lexicon(LEXICON)
     return model.eval()
+
+
+def with_vectors(lexicon: Lexicon, width: int) -> Lexicon:
+    """A lexicon whose words have random vectors."""
+    generator = torch.Generator().manual_seed(3)
+    return replace(lexicon, vectors=torch.randn(len(lexicon), width, generator=generator, dtype=torch.float64))
 
 
 def some_terms() -> TfidfTerms:

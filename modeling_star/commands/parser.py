@@ -32,7 +32,7 @@ IGNORED_KEYS = frozenset(("task",))
 # What a recipe says about a fresh model; a saved model has its own shape, embeddings and tokenizer.
 FRESH_MODEL = frozenset(
     ("model_type", "config_name", "config_overrides", "embeddings_name_or_path", "embeddings_mode")
-) | {"freeze_embeddings", "tokenizer_kind", "lower_case", "vocab_size", "vocabulary_from"}
+) | {"freeze_embeddings", "tokenizer_kind", "lower_case", "vocab_size", "vocabulary_from", "word_vectors"}
 # What people type for some flags, and in other programs: by the flag that is meant, one of which a script has.
 _MEANT = {
     "learning_rate": "lr rate step_size",

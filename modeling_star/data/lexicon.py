@@ -9,7 +9,7 @@ import importlib.util
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -23,6 +23,7 @@ from ..models.vocabulary import Vocabulary
 from ..models.word_marks import word_marker
 from ..models.word_matcher import LexiconKind, build_table
 from .files import open_text
+from .vectors import read_vectors, words_of_vectors
 
 
 logger = logging.get_logger(__name__)
@@ -61,6 +62,7 @@ class Lexicon:
         alone (`Tensor` of shape `[V]`, bool, or `None`): entries that no word reaches across: special and added
             tokens, line breaks.
         left_out (`int`): words that have more than L tokens, an unknown token, or no token.
+        vectors (`Tensor` of shape `[W, w]`, or `None`): of the words, as `from_vectors` reads them.
     """
 
     kind: LexiconKind
@@ -69,6 +71,7 @@ class Lexicon:
     continues: Tensor | None = None
     alone: Tensor | None = None
     left_out: int = 0
+    vectors: Tensor | None = None
 
     def __len__(self) -> int:
         """Number of words; of a `whole_word` lexicon, of vocabulary entries."""
@@ -97,18 +100,26 @@ class Lexicon:
             ValueError: no word can be used, or max_word_length is less than 2.
             TypeError: a single text is given.
         """
+        return cls._of_words(words, tokenizer, max_word_length)[0]
+
+    @classmethod
+    def _of_words(
+        cls, words: Iterable[str], tokenizer: PreTrainedTokenizerBase, max_word_length: int
+    ) -> tuple["Lexicon", list[str]]:
+        """As `from_words`; returns for each row its word too."""
         _check_length(max_word_length)
         if isinstance(words, (str, bytes, Path)):
             raise TypeError(
                 f"words={str(words)[:40]!r} is one text; a list of words is needed. For a file: "
                 "Lexicon.from_file(path, tokenizer)."
             )
-        rows: set[tuple[int, ...]] = set()
+        rows: dict[tuple[int, ...], str] = {}
         counts: Counter[str] = Counter()
         different = list(dict.fromkeys(words))
-        for forms in _tokenized(different, tokenizer):
+        for word, forms in zip(different, _tokenized(different, tokenizer), strict=True):
             usable = [form for form in forms if 2 <= len(form) <= max_word_length]
-            rows.update(map(tuple, usable))
+            for form in usable:
+                rows.setdefault(tuple(form), word)
             counts["usable" if usable else _reason(forms)] += 1
         left_out = sum(counts[reason] for reason in ("too long", "with unknown tokens", "empty"))
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
@@ -119,7 +130,22 @@ class Lexicon:
                 f"raise max_word_length: Lexicon.from_words(words, tokenizer, max_word_length={max_word_length + 2})."
             )
         logger.info(f"Lexicon: {summary}.")
-        return cls("words", max_word_length, words=_padded_rows(rows, max_word_length), left_out=left_out)
+        lexicon = cls("words", max_word_length, words=_padded_rows(rows, max_word_length), left_out=left_out)
+        return lexicon, [rows[row] for row in sorted(rows)]
+
+    @classmethod
+    def from_vectors(cls, path: str | Path, tokenizer: PreTrainedTokenizerBase, max_word_length: int = 4) -> "Lexicon":
+        """
+        The words of a GloVe or word2vec text file, as `from_words`, and their vectors, for `model.set_word_vectors`.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: the file is broken, as in `read_vectors`, or as in `from_words`.
+        """
+        lexicon, texts = cls._of_words(words_of_vectors(path), tokenizer, max_word_length)
+        numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+        table, _ = read_vectors(path, numbers)
+        return replace(lexicon, vectors=table[[numbers[text] for text in texts]])
 
     @classmethod
     def from_file(cls, path: str | Path, tokenizer: PreTrainedTokenizerBase, max_word_length: int = 4) -> "Lexicon":
@@ -267,7 +293,7 @@ def _without_leading(ids: list[int], spaces: set[int]) -> list[int]:
     return ids[first:]
 
 
-def _padded_rows(words: set[tuple[int, ...]], width: int) -> Tensor:
+def _padded_rows(words: Iterable[tuple[int, ...]], width: int) -> Tensor:
     """Sorted rows `[W, width]`, -1 after the ids of each word."""
     ordered = sorted(words)
     lengths = torch.tensor([len(word) for word in ordered])

@@ -168,6 +168,12 @@ class EncoderConfig(BaseConfig):
             and of the convolution's output.
         char_kernel_size (`int`, defaults to 3): characters in a window of the convolution; an odd number.
         max_char_length (`int`, defaults to 20): characters of the longest entry; both ends are read of a longer one.
+        word_vector_size (`int`, defaults to 0): width of the vectors of words that join the embedding of a token: the
+            means over the words that begin at it, that it is inside of, and that end at it; 0 joins none. Words and
+            vectors come from `model.set_word_vectors(lexicon)`, which sets the next two fields and the fourth.
+        word_vector_count, word_table_size (`int`, default to 0): words with a vector, and rows of their table.
+        word_vector_length (`int`, defaults to 4): tokens of the longest of these words.
+        train_word_vectors (`bool`, defaults to `False`): the vectors are trained.
         use_crf (`bool`, defaults to `False`): a tagger scores its labels together, by a linear-chain CRF.
         crf_constraints (`str`, *optional*): transitions between entity labels that the CRF forbids: those of "iob1",
             "iob2" or "iobes" (also BILOU and BMES), or "auto" for the scheme of the labels. By default none.
@@ -215,6 +221,11 @@ class EncoderConfig(BaseConfig):
     char_num_filters: int = 100
     char_kernel_size: int = 3
     max_char_length: int = 20
+    word_vector_size: int = 0
+    word_vector_count: int = 0
+    word_table_size: int = 0
+    word_vector_length: int = 4
+    train_word_vectors: bool = False
     use_crf: bool = False
     crf_constraints: Literal["auto", "iob1", "iob2", "iobes"] | None = None
     calibration_temperature: float | int = 1.0
@@ -278,7 +289,7 @@ class EncoderConfig(BaseConfig):
         for name in self.repeated:
             if getattr(self, name) > MOST_REPEATED:
                 raise ValueError(f"{name}={getattr(self, name)} is given; at most {MOST_REPEATED:,} are allowed.")
-        for name in ("num_hidden_layers", "type_vocab_size", "ngram_buckets", "tfidf_terms"):
+        for name in ("num_hidden_layers", "type_vocab_size", "ngram_buckets", "tfidf_terms", "word_vector_size"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} is given; 0 (none) or more is allowed.")
         inside = getattr(self.backbone_config, "hidden_size", self.embedding_size)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # these lines also tell transformers which files to save
     from .pretrained_embeddings import model_on_encoder as model_on_encoder
     from .saving import code_apart as code_apart
     from .vocabulary import VocabularyTables
+    from .word_vectors import WordVectors
 
 logger = logging.get_logger(__name__)
 
@@ -167,8 +168,8 @@ def _first_sinusoids(count: int, device: torch.device, width: int, base: float, 
 class TokenEmbeddings(nn.Module):
     """
     E of section 3.2: token embedding (a table, or the last hidden state of an encoder inside), joined by character
-    features where there are any, projected to d where the width differs, plus position and token type embeddings,
-    normalised where the configuration says so.
+    features and vectors of words where there are any, projected to d where the width differs, plus position and token
+    type embeddings, normalised where the configuration says so.
     """
 
     def __init__(self, config: EncoderConfig):
@@ -185,6 +186,10 @@ class TokenEmbeddings(nn.Module):
             self.characters = optional_part("char_cnn").CharCNN(config)
         width, joined_width = config.hidden_size, config.embedding_size
         joined_width += 0 if self.characters is None else self.characters.width
+        self.word_vectors: WordVectors | None = None
+        if config.word_vector_size:
+            self.word_vectors = optional_part("word_vectors").WordVectors(config)
+            joined_width += self.word_vectors.width
         self.projection = nn.Linear(joined_width, width) if joined_width != width else None
         if config.embedding_projection == "last":
             width = joined_width
@@ -260,6 +265,10 @@ class TokenEmbeddings(nn.Module):
             embedded = torch.cat([embedded, self.characters(ids, layout)], dim=-1)
         elif self.characters is not None:
             embedded = nn.functional.pad(embedded, (0, self.characters.width))
+        if self.word_vectors is not None and input_ids is not None:
+            embedded = torch.cat([embedded, self.word_vectors(tokens, layout)], dim=-1)
+        elif self.word_vectors is not None:
+            embedded = nn.functional.pad(embedded, (0, self.word_vectors.width))
         projects_last = self.config.embedding_projection == "last"
         if self.projection is not None and not projects_last:
             embedded = self.projection(embedded)
@@ -430,6 +439,28 @@ class EncoderPreTrainedModel(PreTrainedModel):
             )
         for tables in all_tables:
             tables.load_vocabulary(vocabulary, label_all_tokens)
+
+    def set_word_vectors(self, lexicon: Any) -> None:
+        """
+        Give the model words with vectors, in place of those it has; they are saved with it.
+
+        Args:
+            lexicon: `Lexicon.from_vectors(path, tokenizer)`, with the tokenizer that makes the model's input_ids.
+
+        Raises:
+            ValueError: the lexicon has no vectors, or of another width than the model reads.
+        """
+        size = 0 if getattr(lexicon, "vectors", None) is None else lexicon.vectors.shape[1]
+        config, part = self.config, self._embeddings.word_vectors
+        if part is None or size != config.word_vector_size:
+            raise ValueError(
+                f"The lexicon has vectors of {size} numbers, and the model reads words of {config.word_vector_size}: "
+                f"make the lexicon by Lexicon.from_vectors(path, tokenizer), and the model with "
+                f"word_vector_size={size or 'WIDTH'}."
+            )
+        part.load(lexicon)
+        config.word_vector_count, config.word_table_size = len(lexicon), len(part.vector_of_row)
+        config.word_vector_length = lexicon.max_word_length
 
     def _vocabulary_tables(self) -> list["VocabularyTables"]:
         return [module for module in self.modules() if hasattr(module, "load_vocabulary")]

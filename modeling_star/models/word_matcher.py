@@ -112,17 +112,30 @@ class WordMatcher(nn.Module):
             return torch.zeros((ids.shape[0], self.max_word_length), dtype=torch.bool, device=ids.device)
         return lengths
 
-    def _match_words(self, ids: Tensor, layout: TokenLayout) -> Tensor:
-        """Whether a word of 1, 2, .. L tokens starts at each token: `[N, L]`; none of 1 does."""
+    def rows(self, ids: Tensor, layout: TokenLayout) -> tuple[Tensor, Tensor]:
+        """
+        The words of a list that start at each token, by their rows in the table.
+
+        Args:
+            ids, layout: as in `forward`.
+
+        Returns:
+            `[N, L - 1]`: the row of the word of 2 to L tokens, and whether there is one.
+        """
         longest, half = self.max_word_length, len(self.table) // 2
         window = windows(layout, ids, 0, longest - 1)
         beyond, halves = _word_constants(longest, half, ids.device)
         state, *following = (window + 1).unsqueeze(2).unbind(1)
         states = [state := _hashed(state, entry, self.multipliers) for entry in following]
-        rows = self.table[_possible_rows(torch.stack(states, 1), half, halves)]  # [N, L - 1, 2, L]
+        possible = _possible_rows(torch.stack(states, 1), half, halves)  # [N, L - 1, 2]
         words = window.unflatten(1, (1, 1, longest)).masked_fill(beyond, -1)
-        same = (rows == words).all(3).any(2) & words_end_inside(layout, longest)
-        return nn.functional.pad(same, (1, 0))
+        same = (self.table[possible] == words).all(3)
+        row = torch.where(same[..., 0], possible[..., 0], possible[..., 1])
+        return row, same.any(2) & words_end_inside(layout, longest)
+
+    def _match_words(self, ids: Tensor, layout: TokenLayout) -> Tensor:
+        """Whether a word of 1, 2, .. L tokens starts at each token: `[N, L]`; none of 1 does."""
+        return nn.functional.pad(self.rows(ids, layout)[1], (1, 0))
 
     def _match_whole_words(self, ids: Tensor, layout: TokenLayout) -> Tensor:
         """As `_match_words`, for the runs of tokens that a subword tokenizer made of one word."""

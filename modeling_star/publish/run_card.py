@@ -116,7 +116,7 @@ def _languages(task: Task) -> list[str | None]:
 
 
 def _extras_of(config: PreTrainedConfig) -> dict[str, str]:
-    """Rows of the card on the model's n-grams, vote, character features and CRF."""
+    """Rows of the card on the model's n-grams, vote, character features, word vectors and CRF."""
     extras = {}
     if getattr(config, "ngram_buckets", 0):
         extras["n-grams"] = f"up to {config.max_ngram_length} tokens, {config.ngram_buckets:,} buckets"
@@ -124,6 +124,8 @@ def _extras_of(config: PreTrainedConfig) -> dict[str, str]:
         extras["vote"] = f"TF-IDF of {config.tfidf_terms:,} terms, up to {config.tfidf_max_length} tokens each"
     if getattr(config, "char_features", False):
         extras["character features"] = f"{config.char_num_filters} wide"
+    if getattr(config, "word_vector_size", 0):
+        extras["word vectors"] = f"{config.word_vector_count:,} words, {config.word_vector_size} wide"
     if getattr(config, "use_crf", False):
         constraints = getattr(config, "crf_constraints", None)
         extras["CRF"] = f"with constraints ({constraints})" if constraints else "without constraints"

@@ -35,7 +35,7 @@ def check_arguments(
     check_fraction(data_args.validation_fraction)
     check_student(data_args)
     task_class.check_arguments(data_args, training)
-    check_lexicon(model_args.lexicon)
+    check_lexicon(model_args.lexicon, model_args.word_vectors)
     check_embeddings(model_args)
     check_names(model_args)
     check_exists("--dataset_name", data_args.dataset_name, "dataset")

@@ -1,7 +1,7 @@
 """What a tagger has to beat, counted in seconds: the tag that each word has most often, a dictionary of entities."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from transformers import TrainingArguments
 
@@ -102,7 +102,7 @@ def baseline_scores(task: Task, training: TrainingArguments) -> dict[str, float]
     words, tags = rows.pop("train")
     if not any(tags):
         return {}
-    baselines = {"frequent": FrequentTags(words, tags)}
+    baselines: dict[str, Callable[[Words], list[str]]] = {"frequent": FrequentTags(words, tags)}
     has_entities = task.metrics.task == "entities"
     if has_entities and "O" in data.label_list:  # otherwise every word belongs to an entry
         groups = EntityGroups(data.label_list)

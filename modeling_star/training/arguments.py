@@ -49,6 +49,9 @@ class ModelArguments:
         "Where a trained tokenizer takes its words from: the training split, or also the file of vectors.", "data"
     )
     lexicon: str | None = flag("Words for big_transformer: a file with one word per line, jieba, or whole_word.")
+    word_vectors: str | None = flag(
+        "File of word vectors, such as Chinese ones: those of the words around a token join its embedding."
+    )
     freeze_embeddings: bool = flag("Do not train the embeddings.", False)
     model_revision: str = flag("Branch, tag or commit of the model on the Hub.", "main")
     trust_remote_code: bool = flag("Run the code that a saved model ships.", False)

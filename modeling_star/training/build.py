@@ -160,9 +160,19 @@ def make_model(task: Task, tokenizer: PreTrainedTokenizerBase) -> PreTrainedMode
             "--config_overrides sets ngram_buckets, and only classifiers (run_glue.py) read n-grams: omit it."
         )
     if arguments.model_name_or_path is None:
-        length = task.data_args.max_seq_length
-        return fresh_model(head, tokenizer, task.labels, arguments, length, task.config_defaults)
-    for flag in ("embeddings_name_or_path", "config_name", "model_type"):
+        length, defaults = task.data_args.max_seq_length, task.config_defaults
+        if arguments.word_vectors is None:
+            return fresh_model(head, tokenizer, task.labels, arguments, length, defaults)
+        lexicon = Lexicon.from_vectors(arguments.word_vectors, tokenizer)
+        defaults = {**defaults, "word_vector_size": lexicon.vectors.shape[1]}
+        model = fresh_model(head, tokenizer, task.labels, arguments, length, defaults)
+        if not isinstance(model, EncoderPreTrainedModel):
+            raise UserError(
+                f"--word_vectors works with this package's encoders, not with a {model.config.model_type}: omit it."
+            )
+        model.set_word_vectors(lexicon)
+        return model
+    for flag in ("embeddings_name_or_path", "config_name", "model_type", "word_vectors"):
         if getattr(arguments, flag) is not None:
             raise UserError(f"--{flag} is for a fresh model, and --model_name_or_path names a saved one: omit it.")
     model, task.new_parameters = saved_model(head, task.labels, arguments)
@@ -214,8 +224,9 @@ def check_layers(number: Any) -> None:
 
 
 def without_lexicon(fields: dict[str, Any]) -> dict[str, Any]:
-    """Configuration fields but for those of a lexicon, whose words are saved with the weights alone."""
-    return {name: value for name, value in fields.items() if name not in ("lexicon_kind", "lexicon_size")}
+    """Configuration fields but for those of lexicons, whose words are saved with the weights alone."""
+    left_out = ("lexicon_kind", "lexicon_size", "word_vector_size", "word_vector_count", "word_table_size")
+    return {name: value for name, value in fields.items() if name not in left_out}
 
 
 def length_limit(config: PreTrainedConfig, requested: int | None) -> int | None:
@@ -454,8 +465,12 @@ def _shape(fields: dict[str, Any]) -> dict[str, Any]:
 # Words and vocabulary inside the model
 
 
-def check_lexicon(name: str | None) -> None:
-    """Raise a UserError where --lexicon names no word list; raised before data are read."""
+def check_lexicon(name: str | None, vectors: str | None = None) -> None:
+    """Raise a UserError, before data are read, where --lexicon names no word list, or --word_vectors no file."""
+    if vectors is not None and not Path(vectors).is_file():
+        raise UserError(
+            f"--word_vectors {vectors} does not exist: name a text file of a word and its numbers per line."
+        )
     if name not in (None, *_LEXICONS) and not Path(name).is_file():
         raise UserError(
             f"--lexicon {name} does not exist: name a file with one word per line, or write {' or '.join(_LEXICONS)}"

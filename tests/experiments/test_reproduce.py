@@ -2,6 +2,7 @@
 
 import gzip
 import importlib.util
+import itertools
 import json
 import os
 import signal
@@ -74,6 +75,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with gzip.open(folder / "embeddings" / "tencent_char.200d.subset.txt.gz", "wt", encoding="utf-8") as file:
         for number, character in enumerate(sorted(filter(str.isalpha, characters))):
             file.write(character + f" {number % 7 / 7:.2f} {number % 5 / 5:.2f}" * 100 + "\n")
+    words = itertools.permutations(sorted(filter(str.isalpha, characters))[-20:], 2)
+    lines = "".join(f"{first}{second} 0.1 0.2\n" for first, second in words)
+    (folder / "embeddings" / "zh_words.50d.txt").write_text(lines, encoding="utf-8")
     return folder
 
 

@@ -29,14 +29,14 @@ from modeling_star import Lexicon
 SHARED_CODE = {
     *("configuration_encoder.py", "modeling_encoder.py", "heads.py", "token_layout.py", "neighbours.py"),
     *("char_cnn.py", "crf.py", "pairs.py", "pretrained_embeddings.py", "saving.py"),
-    *("tag_schemes.py", "token_runs.py", "vocabulary.py", "word_marks.py"),
+    *("tag_schemes.py", "token_runs.py", "vocabulary.py", "word_marks.py", "word_matcher.py", "word_vectors.py"),
 }
 ATTENTION_CODE = {"attention.py", "sparse_attention.py", "derivatives.py"}
 CODE = {
     "StarTransformer": SHARED_CODE | ATTENTION_CODE | {"configuration_star.py", "modeling_star.py"},
     "BigTransformer": SHARED_CODE
     | ATTENTION_CODE
-    | {"bert_weights.py", "configuration_big.py", "word_matcher.py", "modeling_big.py", "window_attention.py"},
+    | {"bert_weights.py", "configuration_big.py", "modeling_big.py", "window_attention.py"},
     "VanillaTransformer": SHARED_CODE | {"configuration_vanilla.py", "modeling_vanilla.py"},
     "Disan": SHARED_CODE | {"configuration_disan.py", "derivatives.py", "modeling_disan.py"},
     "BiLstm": SHARED_CODE | {"configuration_bilstm.py", "modeling_bilstm.py"},

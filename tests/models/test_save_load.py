@@ -51,6 +51,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "contextual": {"backbone_config": tiny_bert()},
         "characters": {**CHARACTERS, "char_kernel_size": 5, "embedding_size": 5},
         "chains": {"use_crf": True},
+        "word vectors": {
+            **{"word_vector_size": 3, "word_vector_count": 4, "word_table_size": 20, "word_vector_length": 3},
+            "train_word_vectors": True,
+        },
     },
     "BigTransformer": {
         "defaults": {},

@@ -68,6 +68,7 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
         ["--tokenizer_kind wordpiece"],
     ),
     "no word list": (GLUE, "--train_file={sentiment} --lexicon={bad}/words.txt", ["--lexicon", "words.txt"]),
+    "no word vectors": (NER, "--train_file={entities} --word_vectors={bad}/none.txt", ["--word_vectors", "none.txt"]),
     "a model without words": (NER, "--train_file={entities} --lexicon=jieba", ["--model_type big_transformer"]),
     # Model
     "no such model": (GLUE, "--train_file={sentiment} --model_name_or_path={bad}/none", ["--model_name_or_path"]),

@@ -116,6 +116,8 @@ def write_data(folder: Path) -> None:
         write_bert(folder / name, [row["text"] for row in reviews["train"]], layers=4)
     vectors = [f"{character} " + " ".join(["0.1"] * 16) for character in CHINESE]
     (folder / "VECTORS.txt").write_text("\n".join(vectors) + "\n", encoding="utf-8")
+    words = [f"{first}{second} 0.1 0.2" for first in CHINESE for second in CHINESE]
+    (folder / "WORDS.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
     for name in ("configuration", "run_scripts", "experiments", "docs"):
         (folder / name).symlink_to(ROOT / name)
     (folder / "modeling-star").write_text("from modeling_star.commands import main\n\nmain()\n", encoding="utf-8")

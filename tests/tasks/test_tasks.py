@@ -38,6 +38,29 @@ from modeling_star.training.trainer import average_checkpoints, load_weights
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.parametrize("kind", ["star_transformer", "big_transformer"])
+def test_a_file_of_word_vectors_gives_a_fresh_model_its_words(
+    kind: str, task_of: Callable[..., Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_text("Ann 1 2 3\nIt 4 5 6\nrains 7 8 9\nZz 10 11 12\n", encoding="utf-8")
+    shape = "--config_overrides=hidden_size=16,num_attention_heads=2,train_word_vectors=true"
+    flags = (
+        f"--model_type={kind}",
+        "--tokenizer_kind=character",
+        "--validation_fraction=0",
+        f"--word_vectors={path}",
+        shape,
+    )
+    _, model = parts_of(task_of(TaggingTask, *flags))
+    config, part = model.config, model.base_model.embeddings.word_vectors
+    assert (config.word_vector_size, config.word_vector_count) == (3, 2)  # of two to four letters that are known
+    assert sorted(part.vectors.tolist()) == [[0, 0, 0], [1, 2, 3], [4, 5, 6]]
+    model.save_pretrained(tmp_path / "saved")
+    loaded = type(model).from_pretrained(tmp_path / "saved")
+    assert torch.equal(loaded.base_model.embeddings.word_vectors.vectors, part.vectors)
+
+
 # What is held out
 
 
