@@ -259,6 +259,10 @@ def test_texts_are_columns_arrays_and_lists(texts: Any, classifier: StarClassifi
     assert classifier.predict(texts).tolist() == LABELS
 
 
+def test_texts_are_generators_too(classifier: StarClassifier) -> None:
+    assert classifier.predict(text for text in TEXTS).tolist() == LABELS
+
+
 def test_no_text_has_no_prediction(classifier: StarClassifier, tagger: StarTagger) -> None:
     for nothing in ([], (), np.array([], dtype=object), pd.Series([], dtype=object)):
         assert classifier.predict(nothing).shape == (0,)
@@ -408,6 +412,17 @@ def test_texts_and_labels_have_one_length_and_two_classes() -> None:
             StarClassifier().fit(texts, labels)
 
 
+def test_messages_name_parameters_and_not_flags() -> None:
+    for parameters, match in (
+        ({"validation_fraction": 1.5}, "^validation_fraction=1.5"),
+        ({"model_name_or_path": "/no/folder"}, "^model_name_or_path"),
+        ({"arguments": {"lexicon": "/no/file"}}, 'arguments={"lexicon"'),
+    ):
+        with pytest.raises(UserError, match=match) as caught:
+            StarClassifier(**parameters).fit(TEXTS, LABELS)
+        assert "--" not in str(caught.value)
+
+
 @pytest.mark.slow
 def test_several_labels_per_text_are_several_classifiers() -> None:
     labels = [["film"] * ("film" in text) + ["fine"] * ("fine" in text) for text in TEXTS]
@@ -446,6 +461,12 @@ def test_the_weight_of_a_class_moves_its_probability() -> None:
     assert first[0, 0] > 0.5 > second[0, 0]
     with pytest.raises(ValueError, match="class_weight"):
         StarClassifier(class_weight="even").fit(texts, labels)
+
+
+def test_class_weights_are_saved_with_the_types_of_their_labels(tmp_path: Path) -> None:
+    star = StarClassifier(**TINY, validation_fraction=0, class_weight={-1: 2.0}).fit(TEXTS, LABELS)
+    star.save(tmp_path / "saved")
+    assert StarClassifier.load(tmp_path / "saved").class_weight == {-1: 2.0}
 
 
 # ------ scikit-learn's own checks

@@ -20,7 +20,7 @@ from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.evaluation.reports import classes_report
 from modeling_star.publish import model_card as cards
 from modeling_star.publish.model_card import CardContent, usage_code, write_model_card
-from modeling_star.publish.run_card import typed_command
+from modeling_star.publish.run_card import EXAMPLE_CHARACTERS, shortened, typed_command
 
 
 CONTENT = CardContent(
@@ -226,3 +226,13 @@ def test_no_connection_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     write_model_card(tmp_path, CONTENT)
+
+
+def test_a_card_shows_the_beginning_of_a_long_text() -> None:
+    assert shortened("A short text.") == "A short text."
+    words, signs = "a word of many " * 2000, "北京" * 2000
+    cut = shortened(words)
+    assert EXAMPLE_CHARACTERS - 10 < len(cut) <= EXAMPLE_CHARACTERS
+    assert words.startswith(cut + " ")
+    assert shortened(signs) == signs[:EXAMPLE_CHARACTERS]
+    assert shortened(("why", words)) == ("why", cut)
