@@ -10,12 +10,14 @@ import hashlib
 import itertools
 import json
 import re
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import transformers
+from huggingface_hub import utils as hub
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from .errors import UserError, is_bug
@@ -31,6 +33,44 @@ MODEL_FILES = ("*.safetensors", "*.safetensors.index.json", "tokenizer.json", "t
 _WITH_LABELS = ("ForTokenClassification", "ForSequenceClassification")
 # Earlier versions of transformers saved the pooler of a BERT with heads that do not use it.
 _UNUSED = re.compile(r"(^|\.)pooler\.")
+
+
+@contextmanager
+def quiet_transformers(log_level: str = "passive", *, downloads: bool = False) -> Iterator[None]:
+    """
+    Within it, transformers shows no bars and no warnings, such as the report on loaded weights, which the commands
+    replace by checks of their own. Afterwards it shows what it showed before.
+
+    Args:
+        log_level: of the command line: "warning" shows the warnings; "info", "debug" and "detail" show everything.
+        downloads: whether downloads still have bars, unless the user has switched them off.
+    """
+    if log_level in SHOWING:
+        yield
+        return
+    verbosity = transformers.logging.get_verbosity()
+    bars, of_hub = transformers.logging.is_progress_bar_enabled(), not hub.are_progress_bars_disabled()
+    if log_level != "warning":
+        transformers.logging.set_verbosity_error()
+    _switch(bars, downloads and of_hub, on=False)
+    try:
+        yield
+    finally:
+        transformers.logging.set_verbosity(verbosity)
+        _switch(bars, of_hub, on=True)
+
+
+SHOWING = ("info", "debug", "detail")
+"""The values of --log_level with which the libraries show everything."""
+
+
+def _switch(bars: bool, of_hub: bool, *, on: bool) -> None:
+    """Switch the bars of transformers, if they were on, which switches the Hub's too (5.23); then set those."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # on an environment variable, which wins
+        if bars:
+            transformers.logging.enable_progress_bar() if on else transformers.logging.disable_progress_bar()
+        hub.enable_progress_bars() if of_hub else hub.disable_progress_bars()
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..errors import missing_package
 from ..version import __version__
-from .parser import load_recipe, parse
+from .parser import check_typed, load_recipe, parse
 
 
 COMMANDS = {
@@ -36,6 +36,8 @@ ALIASES = {"glue": "classify", "ner": "tag"}
 """Earlier names of commands, which remain; their modules have them."""
 _MODULES = {name: alias for alias, name in ALIASES.items()}
 MOVED = "translation has left the package: in a checkout write python experiments/run_translation.py"
+LOG_LEVELS = ("passive", "info", "debug")
+LOG_LEVEL_HELP = "info: what the libraries print too; debug: the traceback of an error too (default: passive)"
 _EXTRAS = {"export": "train,onnx", "demo": "train,demo"}  # what the others need is in "train"
 
 
@@ -90,6 +92,8 @@ def parse_run(
     `configuration/models/star-plus.json`. A path in a recipe that begins with `configuration/` needs no checkout.
     """
     typed = _with_recipe(sys.argv[1:] if typed is None else typed)
+    if not {"-h", "--help", "--help_all"} & set(typed):
+        check_typed(groups, typed)
     parsed = parse(groups, description, defaults, typed=typed, **options)
     for group in parsed[:-1]:
         for name in (field.name for field in fields(group)):

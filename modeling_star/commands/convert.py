@@ -11,8 +11,13 @@ code, and the encoder's tokenizer (docs/convert.md).
 """
 
 import argparse
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from ..errors import UserError
 
 
 def main() -> None:
@@ -39,8 +44,7 @@ def main() -> None:
 
     from transformers import AutoConfig, AutoTokenizer
 
-    from ..errors import UserError
-    from ..loading import check_whole
+    from ..loading import check_whole, quiet_transformers
     from ..models.modeling_encoder import longest_input
     from ..runs.cli_errors import as_user_error, command_messages
     from ..runs.output_folder import check_new
@@ -48,14 +52,14 @@ def main() -> None:
     from ..training.checkpoints import seal_model
     from ..training.named_models import loading
 
-    with command_messages("modeling-star convert", arguments.output_dir):
+    with command_messages("modeling-star convert", arguments.output_dir), quiet_transformers(downloads=True):
         check_new(arguments.output_dir)
         check_lexicon(arguments.lexicon)
         with as_user_error(), loading("NAME", arguments.encoder):
             config = AutoConfig.from_pretrained(arguments.encoder, trust_remote_code=False)
             has_head = any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in config.architectures or [])
             tokenizer = AutoTokenizer.from_pretrained(arguments.encoder)
-        with as_user_error():
+        with as_user_error(), _as_typed():
             if config.model_type == "modernbert":
                 unused = [flag for flag in ("max_positions", "lexicon") if getattr(arguments, flag) is not None]
                 if unused:
@@ -70,6 +74,17 @@ def main() -> None:
         tokenizer.save_pretrained(arguments.output_dir)
         seal_model(arguments.output_dir)
     print(f"{type(model).__name__} with {model.num_parameters():,} parameters written to {arguments.output_dir}")
+
+
+@contextmanager
+def _as_typed() -> Iterator[None]:
+    """Say what to type, where errors of `from_encoder` have what to write in Python."""
+    try:
+        yield
+    except ValueError as error:
+        message = re.sub(r"layers=\[([\d, ]*)\]", lambda found: f"--layers {found[1].replace(',', '')}", str(error))
+        message = re.sub(r'\w+\.from_encoder\((".*?")\)', r"modeling-star convert \1 OUTPUT", message)
+        raise UserError(message) from error
 
 
 def _big(arguments: argparse.Namespace, config: Any, has_head: bool, tokenizer: Any) -> Any:

@@ -13,6 +13,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import LOG_LEVEL_HELP, LOG_LEVELS
+
 
 if TYPE_CHECKING:
     from ..inference.prediction import Predictor
@@ -53,7 +55,7 @@ def main() -> None:
     parser.add_argument("model", metavar="FOLDER", help="folder or Hub name of a classifier of texts or a tagger")
     parser.add_argument("--port", type=int, help="of the page; without it, the first free one from 7860")
     parser.add_argument("--trust_remote_code", action="store_true", help="run the code in the model's folder")
-    parser.add_argument("--log_level", choices=("info", "debug"), default="info", help="debug: print tracebacks too")
+    parser.add_argument("--log_level", choices=LOG_LEVELS, default="passive", help=LOG_LEVEL_HELP)
     arguments = parser.parse_args()
 
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
@@ -61,11 +63,13 @@ def main() -> None:
 
     from ..inference.explain import check_task
     from ..inference.prediction import Predictor, SavedModel
+    from ..loading import quiet_transformers
     from ..runs.cli_errors import command_messages
     from ..training.named_models import loading
 
     with (
         command_messages("modeling-star demo", log_level=arguments.log_level),
+        quiet_transformers(arguments.log_level, downloads=True),
         loading("FOLDER", arguments.model),
     ):
         predictor = Predictor(SavedModel.load(arguments.model, arguments.trust_remote_code))

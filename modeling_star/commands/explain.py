@@ -13,6 +13,9 @@ import itertools
 import os
 from pathlib import Path
 
+from . import LOG_LEVEL_HELP, LOG_LEVELS
+from .predict import as_lines
+
 
 def _free(page: Path) -> Path:
     """explain.html -> explain-2.html, or the next number where neither a page nor a picture is."""
@@ -33,7 +36,7 @@ def main() -> None:
         help="the page (default: explain.html)",
     )
     parser.add_argument("--trust_remote_code", action="store_true", help="run the code in the model's folder")
-    parser.add_argument("--log_level", choices=("info", "debug"), default="info", help="debug: print tracebacks too")
+    parser.add_argument("--log_level", choices=LOG_LEVELS, default="passive", help=LOG_LEVEL_HELP)
     arguments = parser.parse_args()
     page = arguments.output_file
     if page.suffix.lower() not in (".html", ".htm"):
@@ -45,15 +48,21 @@ def main() -> None:
     from ..evaluation.reports import plot_explanation
     from ..files import write_text
     from ..inference.explain import as_html, explain
+    from ..inference.output_rows import rounded
     from ..inference.prediction import Predictor, SavedModel
+    from ..loading import quiet_transformers
     from ..runs.cli_errors import command_messages
     from ..training.named_models import loading
 
-    with command_messages("modeling-star explain", arguments.output_file, log_level=arguments.log_level):
+    with (
+        command_messages("modeling-star explain", arguments.output_file, log_level=arguments.log_level),
+        quiet_transformers(arguments.log_level, downloads=True),
+    ):
         with loading("FOLDER", arguments.model):
             # Differences of scores are shown, so these are those of the saved weights.
             predictor = Predictor(SavedModel.load(arguments.model, arguments.trust_remote_code), dtype=None)
         explanation = explain(predictor, arguments.text)
+        _, found = predictor.predict([arguments.text])[0]
         title = f"Prediction of {Path(arguments.model).name}"
         write_text(arguments.output_file, as_html(explanation, title))
         picture = plot_explanation(
@@ -62,9 +71,13 @@ def main() -> None:
             explanation.relay,
             explanation.words,
             arguments.output_file.with_suffix(".png"),
-            title=title,
+            title=f"{title}\nblue: for it, orange: against it, green: more than the mean",
         )
+    print(as_lines(arguments.text, rounded(found)))
     for each in explanation.attributions:
         best = sorted(zip(each.values, explanation.tokens, strict=True), key=lambda pair: -abs(pair[0]))[:5]
-        print(f"{each.title} {each.score:.4f}: " + ", ".join(f"{token} {value:+.2f}" for value, token in best))
+        print(
+            f"{each.title}, probability {each.score:.4f}, follows from: "
+            + ", ".join(f"{token} {value:+.2f}" for value, token in best)
+        )
     print(f"Written: {arguments.output_file}, {picture}")

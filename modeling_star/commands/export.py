@@ -13,6 +13,8 @@ import argparse
 import logging
 from pathlib import Path
 
+from . import LOG_LEVEL_HELP, LOG_LEVELS
+
 
 def main() -> None:
     """Read the arguments, export, compare, print sizes and differences."""
@@ -23,18 +25,29 @@ def main() -> None:
     parser.add_argument("--int8", action="store_true", help="also write the model with weights of 8 bits")
     parser.add_argument("--sample_file", type=Path, metavar="FILE", help="texts to compare on, one per line")
     parser.add_argument("--trust_remote_code", action="store_true", help="run the code in the model's folder")
-    parser.add_argument("--log_level", choices=("info", "debug"), default="info", help="debug: print tracebacks too")
+    parser.add_argument("--log_level", choices=LOG_LEVELS, default="passive", help=LOG_LEVEL_HELP)
     arguments = parser.parse_args()
 
     from ..errors import UserError
+    from ..inference.onnx_runtime import check_output_dir
+
+    try:
+        check_output_dir(arguments.output_dir)
+    except UserError as error:
+        parser.error(str(error))
+
     from ..inference.export import SAMPLES, load, write_export
+    from ..loading import quiet_transformers
     from ..runs.cli_errors import command_messages
     from ..training.named_models import loading
 
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)  # advice of the exporter and the quantizer that does not apply
     try:
-        with command_messages("modeling-star export", arguments.output_dir, log_level=arguments.log_level):
+        with (
+            command_messages("modeling-star export", arguments.output_dir, log_level=arguments.log_level),
+            quiet_transformers(arguments.log_level, downloads=True),
+        ):
             texts = SAMPLES
             if arguments.sample_file is not None:
                 texts = tuple(filter(None, map(str.strip, arguments.sample_file.read_text("utf-8").splitlines())))

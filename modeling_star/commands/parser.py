@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from ..errors import UserError
+from ..training import arguments
 from ..training.arguments import RENAMED, RunArguments, current_names
 
 
@@ -196,6 +197,50 @@ def parse(
         if importlib.util.find_spec("accelerate") is None:
             raise ModuleNotFoundError(str(error), name="accelerate") from error
         raise SystemExit(f"{script}: {' '.join(str(error).split())}") from None
+
+
+def check_typed(groups: tuple[type, ...], typed: Sequence[str]) -> None:
+    """
+    Refuse known wrong flags, missing files and columns, before the imports of `parse`, which take seconds.
+
+    Raises:
+        SystemExit: there is one.
+    """
+    script = Path(sys.argv[0]).name
+    own = {field.name for group in groups for field in dataclasses.fields(group)}
+    kinds = [kind for kind in vars(arguments).values() if dataclasses.is_dataclass(kind)]
+    of_any = {field.name for kind in kinds for field in dataclasses.fields(kind)}
+    given: dict[str, list[str]] = {}
+    for argument in typed:
+        name, equals, value = argument.partition("=")
+        if argument.startswith("--"):
+            given[name[2:].replace("-", "_")] = [value] if equals else []
+        elif given:
+            given[list(given)[-1]].append(argument)
+    wrong = {*_INSTEAD, *(word for words in _MEANT.values() for word in words.split())} - own
+    for name in given:
+        if name in wrong:
+            of_transformers = {key for key in _MEANT if key not in of_any}
+            raise SystemExit(f"{script}: {_about_unknown(f'--{name}', own | of_transformers)}")
+    from ..data.columns import check_columns
+    from ..data.files import Options
+    from ..data.readers import first_rows, kind_of
+
+    try:
+        for name in ("train_file", "validation_file", "test_file"):
+            for path in map(Path, given.get(name, ()) if name in own else ()):
+                if not path.exists():
+                    kind_of(path, Options())
+        train = [Path(path) for path in given.get("train_file", ()) if path.endswith((".csv", ".tsv"))]
+        flags = {name: given.get(name, [])[:1] for name in ("text_column_name", "label_column_name")}
+        if len(train) == 1 and any(flags.values()) and "column_names" not in given:
+            splits: Any = {"train": first_rows(train[0])}
+            for name, (value,) in ((name, value) for name, value in flags.items() if value):
+                columns = [value] if value in splits["train"].column_names else value.split(",")
+                used = [other for each in flags for other in flags[each] if each != name]
+                check_columns(splits, [each.strip() for each in columns], f"--{name}", True, used)
+    except UserError as error:
+        raise SystemExit(f"{script}: {error}") from None
 
 
 def from_values(

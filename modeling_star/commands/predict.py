@@ -15,12 +15,16 @@ Entities and answers come with character offsets: text[start:end] is the entity.
 """
 
 import argparse
+import importlib.util
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from . import LOG_LEVEL_HELP, LOG_LEVELS
 
 
 if TYPE_CHECKING:
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from ..inference.prediction_files import Processes
 
 
+_SECONDS_OF_A_LINE = 30  # of progress in a file
 # What people type in other programs.
 _MEANT = {
     **dict.fromkeys(("--input", "--input_file", "--data", "--test_file", "--data_file"), ": did you mean --file?"),
@@ -139,9 +144,7 @@ def parse_arguments() -> argparse.Namespace:
         "omitted",
     )
     parser.add_argument("--trust_remote_code", action="store_true", help="run the code in the model's folder")
-    parser.add_argument(
-        "--log_level", choices=("info", "debug"), default="info", help="debug: print the traceback of an error too"
-    )
+    parser.add_argument("--log_level", choices=LOG_LEVELS, default="passive", help=LOG_LEVEL_HELP)
     arguments, unknown = parser.parse_known_intermixed_args()  # a question may come before the texts
     if unknown:
         parser.error(f"there is no {unknown[0]}{_MEANT.get(unknown[0].partition('=')[0], '')}")
@@ -165,6 +168,7 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     """Read the arguments, predict, print or write."""
     arguments = parse_arguments()
+    check_packages(arguments)
 
     from ..inference.prediction_files import Processes
     from ..runs.cli_errors import command_messages
@@ -180,16 +184,38 @@ def main() -> None:
         sys.exit(1)
 
 
+def check_packages(arguments: argparse.Namespace) -> None:
+    """
+    Raises:
+        SystemExit: names all packages that a model and its files need and that are not installed.
+    """
+    model = arguments.model
+    is_exported = model.endswith(".onnx") or os.path.isfile(os.path.join(model, "model.onnx"))
+    needed = ["numpy", "regex", "tokenizers", *(["onnxruntime"] if is_exported else ["torch", "transformers"])]
+    if any(str(path).endswith(".parquet") for path in (*(arguments.file or ()), arguments.output_file)):
+        needed.append("pyarrow")
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SystemExit(
+            f"{Path(sys.argv[0]).name}: {model} needs {' and '.join(missing)}: write pip install {' '.join(missing)}"
+        )
+
+
 def predict(arguments: argparse.Namespace, processes: "Processes") -> None:
     """Check everything that is given, then load the model, predict, print or write."""
     from ..inference.output_rows import as_json, check_output, rounded
-    from ..inference.prediction import Predictor
+    from ..inference.prediction import Predictor, outline
     from ..inference.prediction_files import output_columns, predict_parts, predict_to_file, predict_windows
 
     output = arguments.output_file
     if output is not None and processes.index == 0:  # another process may come when all is written
         check_output(output)
-    model = load_saved(arguments.model, arguments.trust_remote_code)
+    if arguments.file:
+        from ..data.prediction_inputs import data_files
+
+        data_files(arguments.file)
+    # Options, files and columns are refused before transformers is imported, which takes seconds.
+    model = outline(arguments.model) or load_saved(arguments.model, arguments.trust_remote_code)
     if arguments.file and not arguments.texts and model.takes_pairs:
         arguments.pairs = True
     options = {
@@ -198,13 +224,19 @@ def predict(arguments: argparse.Namespace, processes: "Processes") -> None:
     }
     predictor = Predictor(model, **options)
     rows, inputs, total = read_rows(model, arguments)
+    quiet: AbstractContextManager[None] = nullcontext()
+    if model.onnx is None and model.task != "tfidf":
+        from ..loading import quiet_transformers
+
+        predictor = Predictor(load_saved(arguments.model, arguments.trust_remote_code), **options)
+        quiet = quiet_transformers(arguments.log_level, downloads=True)
     by = predict_parts
     if arguments.ray is not None:
         from ..inference.ray_cluster import connect, predict_on_ray
 
         connect(arguments.ray)
         by = predict_on_ray
-    with progress_bar(arguments, total, processes.index) as (progress, without_bar):
+    with quiet, progress_bar(arguments, total, processes.index) as (progress, without_bar):
         if output is not None:
             names = ("texts", "file", "text_column_name", "column_names")
             given = {name: getattr(arguments, name) for name in names}
@@ -223,12 +255,14 @@ def predict(arguments: argparse.Namespace, processes: "Processes") -> None:
 
 
 def load_saved(name: str, trust_remote_code: bool) -> "SavedModel":
-    """What is known of a model without its weights; of an exported one without an import of transformers."""
-    from ..inference.prediction import SavedModel, exported_file
+    """What is known of a model without its weights."""
+    from ..inference.prediction import SavedModel
+    from ..training.sources import check_exists, check_folder, looks_like_path
 
-    if exported_file(name) is not None:
-        return SavedModel.load(name)
-    from ..training.named_models import loading
+    check_folder("MODEL", name)
+    if looks_like_path(name):
+        check_exists("MODEL", name)
+    from ..training.named_models import loading  # imports transformers
 
     with loading("MODEL", name):
         return SavedModel.load(name, trust_remote_code)
@@ -298,7 +332,8 @@ def progress_bar(
     arguments: argparse.Namespace, total: int | None, process: int
 ) -> Iterator[tuple[Callable[[int], Any], Callable[[], AbstractContextManager[Any]]]]:
     """
-    Texts per second and the remaining time, on standard error, unless the predictions are printed in a terminal.
+    Texts per second and the remaining time, on standard error, unless the predictions are printed in a terminal. In a
+    terminal after a second, in a file every half a minute.
 
     Returns:
         What takes the number of texts that are done, and a context in which the bar is hidden; it is for the log too.
@@ -309,10 +344,21 @@ def progress_bar(
     from tqdm import tqdm
     from tqdm.contrib.logging import logging_redirect_tqdm
 
-    # A bar in a file cannot be hidden: there the first one comes after the notices about columns, not before.
-    delay = 0 if sys.stderr.isatty() else 1e-9
-    with tqdm(total=total, unit=" texts", delay=delay) as bar, logging_redirect_tqdm():
-        yield bar.update, tqdm.external_write_mode
+    if sys.stderr.isatty():
+        with tqdm(total=total, unit=" texts", delay=1) as bar, logging_redirect_tqdm():
+            yield bar.update, tqdm.external_write_mode
+        return
+    done, began = 0, time.monotonic()
+    latest = began
+
+    def progress(texts: int) -> None:
+        nonlocal done, latest
+        done, now = done + texts, time.monotonic()
+        if now - latest > _SECONDS_OF_A_LINE:
+            latest = now
+            print(tqdm.format_meter(done, total, now - began, unit=" texts", ncols=0), file=sys.stderr, flush=True)
+
+    yield progress, nullcontext
 
 
 def split_names(names: str | None) -> list[str] | None:

@@ -4,16 +4,22 @@ Find the columns of texts, words, tags, labels and answers: by the flag, else by
 Every function raises a `UserError` that lists the columns if a named one is absent or none has a known name.
 """
 
+from __future__ import annotations
+
 import itertools
 import logging
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
-
-from datasets import Dataset, DatasetDict
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
+
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict
+
+    from .first_rows import FirstRows
 
 
 logger = logging.getLogger(__name__)
@@ -134,7 +140,7 @@ def find_text_column(splits: DatasetDict, text_column_name: str | None = None) -
 
 
 def find_predicted_columns(
-    rows: Dataset, text_column_name: str | None = None, *, pairs: bool = False, contexts: bool = False
+    rows: Dataset | FirstRows, text_column_name: str | None = None, *, pairs: bool = False, contexts: bool = False
 ) -> tuple[str, ...]:
     """
     The column, or for pairs the two columns, that a saved model reads.
@@ -143,7 +149,7 @@ def find_predicted_columns(
         text_column_name: a name, or two with a comma between them.
         contexts: the texts are contexts of a question.
     """
-    splits = DatasetDict({"file": rows})
+    splits: Any = {"file": rows}
     names = rows.column_names
     if text_column_name is None and not pairs:
         lists = list_names(rows)
@@ -186,14 +192,14 @@ def check_columns(
             logger.warning("No column %r in %s: predicted, not scored.", column, ", ".join(lacking))
 
 
-def text_names(dataset: Dataset) -> list[str]:
+def text_names(dataset: Dataset | FirstRows) -> list[str]:
     """The columns that hold texts."""
     features = dataset.features  # a deep copy, which takes seconds for hundreds of columns
     kinds = ("string", "large_string", "string_view")
     return [name for name in dataset.column_names if str(getattr(features[name], "dtype", "")) in kinds]
 
 
-def list_names(dataset: Dataset) -> list[str]:
+def list_names(dataset: Dataset | FirstRows) -> list[str]:
     """The columns that hold lists, such as the words of a sentence."""
     inner = {name: getattr(feature, "feature", None) for name, feature in dataset.features.items()}
     return [name for name in dataset.column_names if inner[name] is not None and not isinstance(inner[name], dict)]
@@ -381,7 +387,7 @@ def _refusing(name: str) -> set[str]:
 
 
 def text_columns(
-    rows: Dataset,
+    rows: Dataset | FirstRows,
     given: str | None,
     trained_on: str | None,
     *,
@@ -395,7 +401,8 @@ def text_columns(
         if len(names) == 1 + (pairs or questions) and set(names) <= set(rows.column_names):
             given = trained_on
     if questions:
-        return find_reading_columns(DatasetDict({"file": rows}), given)[:2]
+        splits: Any = {"file": rows}
+        return find_reading_columns(splits, given)[:2]
     return find_predicted_columns(rows, given, pairs=pairs, contexts=contexts)
 
 

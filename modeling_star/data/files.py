@@ -1,5 +1,7 @@
 """Open data files of every format, with errors that name the file, and keep their rows in the cache of `datasets`."""
 
+from __future__ import annotations
+
 import bz2
 import difflib
 import glob
@@ -17,14 +19,16 @@ from contextlib import contextmanager
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, cast
-
-import datasets
-import pyarrow
-from datasets import Dataset
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from ..errors import UserError, is_bug
 from .encodings import is_wide, not_utf8
+
+
+# Prediction from csv, tsv and jsonl needs neither: they are imported where they are used.
+if TYPE_CHECKING:
+    import pyarrow
+    from datasets import Dataset
 
 
 FORMATS = {
@@ -117,6 +121,8 @@ def open_bytes(path: Path) -> IO[bytes]:
     if start.startswith(b"BZh"):
         return bz2.open(path)
     if start == b"\x28\xb5\x2f\xfd":
+        import pyarrow
+
         return cast(IO[bytes], pyarrow.input_stream(str(path), compression="zstd"))
     return open(path, "rb")
 
@@ -145,7 +151,9 @@ def missing_file(path: Path) -> str:
     """Sentences that a file is not there, with the file of the folder that has the nearest name."""
     folder = path.parent
     names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
-    close = difflib.get_close_matches(path.name, names, n=1)
+    # With their endings, all csv files would be alike.
+    alike = difflib.get_close_matches(path.stem, [Path(name).stem for name in names], n=1)
+    close = difflib.get_close_matches(path.name, [name for name in names if Path(name).stem in alike], n=1, cutoff=0)
     return f"There is no file {path}." + (f" Did you mean {folder / close[0]}?" if close else "")
 
 
@@ -182,9 +190,11 @@ def cached_copy(path: Path, options: Options, ending: str, write: Callable[[Path
         ending: of the copy's name.
         write: writes the copy. It is called only if there is none of this file with these options by this code.
     """
+    from datasets import config
+
     state = path.stat()
     made_from = (str(path.resolve()), state.st_size, state.st_mtime_ns, _readers_version(), *options[:-1])
-    folder = Path(options.cache_dir or datasets.config.HF_DATASETS_CACHE) / "modeling_star"
+    folder = Path(options.cache_dir or config.HF_DATASETS_CACHE) / "modeling_star"
     copy = folder / (blake2b(repr(made_from).encode(), digest_size=16).hexdigest() + ending)
     if not copy.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -199,9 +209,11 @@ def cached_copy(path: Path, options: Options, ending: str, write: Callable[[Path
 
 def load_file(builder: str, path: Path, options: Options, **more: Any) -> Dataset:
     """One file with a builder of `datasets`."""
+    from datasets import load_dataset
+
     files = {"train": glob.escape(str(path.resolve()))}
-    rows = datasets.load_dataset(builder, data_files=files, split="train", cache_dir=options.cache_dir, **more)
-    return cast(Dataset, rows)
+    rows = load_dataset(builder, data_files=files, split="train", cache_dir=options.cache_dir, **more)
+    return cast("Dataset", rows)
 
 
 def copied_rows(
@@ -214,6 +226,8 @@ def copied_rows(
         types: of the columns.
         rows: the cells of each, in the order of the columns.
     """
+    import pyarrow
+    from datasets import Dataset
 
     def write(copy: Path) -> None:
         unread, schema = iter(rows), pyarrow.schema(list(types.items()))

@@ -1,5 +1,7 @@
 """Labels: cells of a data set -> names -> numbers that are the same in all splits."""
 
+from __future__ import annotations
+
 import ast
 import json
 import logging
@@ -7,13 +9,15 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
-
-from datasets import ClassLabel, Dataset, DatasetDict
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..models.tag_schemes import ENTITY_PREFIXES, IGNORE_INDEX, entity_tag
 from .columns import GOLD_LABEL
+
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict
 
 
 logger = logging.getLogger(__name__)
@@ -42,6 +46,8 @@ def short_repr(value: Any) -> str:
 
 def class_names(dataset: Dataset, column: str) -> list[str]:
     """The names of a `ClassLabel` column, or of a list of `ClassLabel`s; [] for other columns."""
+    from datasets import ClassLabel
+
     feature = dataset.features.get(column)
     inner = getattr(feature, "feature", feature)
     return list(inner.names or []) if isinstance(inner, ClassLabel) else []

@@ -9,14 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow
-from datasets import Dataset
-from pyarrow.parquet import ParquetFile
-
 from ..errors import UserError
 from .columns import ONE_WORD, TAGS, text_columns
 from .encodings import HALF_CHARACTER, is_wide, not_utf8, warn_of_halves
 from .files import FORMATS, ending_of, is_data, is_table, missing_file, open_bytes, open_text, reading
+from .first_rows import FirstRows
 from .labels import literal_list
 from .readers import has_blocks, has_columns, is_span_folder, is_tagged, read_file, read_span_texts, stream_rows
 from .text_types import QuestionContext, Text, joined
@@ -100,20 +97,22 @@ def open_texts(
             raise UserError(f"{path} has lines of text and no columns: omit --text_column_name.")
         return _as_lines(_lines_of_file(path, pairs))
     if contexts or questions:
+        from datasets import Dataset
+
         from .squad import flatten_squad  # needs torch
 
         whole = read_file(path, column_names=column_names)
         flat = flatten_squad(whole)
         # Questions in SQuAD's nested form share a context.
-        sample = Dataset.from_dict({"context": flat.unique("context")}) if contexts and flat is not whole else flat
-        rows: Iterator[dict[str, Any]] = iter(sample)
+        read = Dataset.from_dict({"context": flat.unique("context")}) if contexts and flat is not whole else flat
+        sample: Any = read
+        rows: Iterator[dict[str, Any]] = iter(read)
     else:
         rows = stream_rows(path, column_names)
         first = list(itertools.islice(rows, _ROWS_INSPECTED))
         rows = itertools.chain(first, rows)
-        with reading(path):
-            names = dict.fromkeys(name for row in first for name in row)
-            sample = Dataset(pyarrow.table({name: _typed([row.get(name) for row in first]) for name in names}))
+        names = dict.fromkeys(name for row in first for name in row)
+        sample = FirstRows({name: [row.get(name) for row in first] for name in names})
     if tags and text_column_name is None and trained_on not in sample.column_names:
         words = [name for name in sample.column_names if name.casefold() in ONE_WORD]
         text_column_name = words[0] if len(words) == 1 else None
@@ -188,7 +187,7 @@ def _texts_of_rows(
     warn_of_halves(path, halves)
 
 
-def _keys_of_sentences(path: Path, sample: Dataset, text: str) -> Keys | None:
+def _keys_of_sentences(path: Path, sample: Any, text: str) -> Keys | None:
     """What divides a table with one word per row into sentences, as training reads them; `None` for other tables."""
     if not has_word_rows(sample, text):
         return None
@@ -235,6 +234,8 @@ def count_rows(path: str | Path) -> int | None:
     if not path.is_file() or has_blocks(path):
         return None
     if path.name.endswith(".parquet"):
+        from pyarrow.parquet import ParquetFile
+
         with reading(path):
             return ParquetFile(path).metadata.num_rows
     with reading(path), open_bytes(path) as file:
@@ -251,18 +252,6 @@ def _of_lines(source: str, lines: Iterable[str], pairs: bool) -> Iterator[tuple[
             raise UserError(f"{source}, line {number + 1}: --pairs reads two texts separated by one tab")
         if line.strip():
             yield number, (parts[0], parts[1]) if pairs else line
-
-
-def _typed(cells: list[Any]) -> pyarrow.Array:
-    """The first cells of a column: texts if any is one; without a type if they have several, as in some metadata."""
-    try:
-        return pyarrow.array(cells)
-    except (pyarrow.ArrowException, TypeError, ValueError, OverflowError):
-        if any(isinstance(cell, str) for cell in cells):
-            return pyarrow.array([_without_halves(cell) if isinstance(cell, str) else None for cell in cells])
-        if all(cell is None or _are_words(cell) for cell in cells):
-            return pyarrow.array([cell and _without_halves(cell) for cell in cells])
-        return pyarrow.nulls(len(cells))
 
 
 def _are_words(cell: Any) -> bool:

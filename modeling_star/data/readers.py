@@ -7,17 +7,24 @@ A format is a module of `formats`, imported when a file has it:
     stream(path, options)   one row after the other, in little memory and without a cache
 """
 
+from __future__ import annotations
+
 import importlib
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
-
-from datasets import Dataset
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from .files import FORMATS, Options, SampleBy, ending_of, missing_file, no_rows, reading
+from .first_rows import FirstRows
 
 
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+_ROWS_INSPECTED = 1000
 _MODULES = {
     **{"csv": "tables", "tsv": "tables", "conll": "conll", "json": "json_rows"},
     **{"parquet": "parquet", "text": "running_text", "spans": "span_files"},
@@ -83,6 +90,13 @@ def stream_rows(path: Path, column_names: Sequence[str] | None = None) -> Iterat
             raise no_rows(path)
         yield first
         yield from rows
+
+
+def first_rows(path: Path, column_names: Sequence[str] | None = None) -> FirstRows:
+    """The columns of the first thousand rows, as `stream_rows` reads them."""
+    rows = list(itertools.islice(stream_rows(path, column_names), _ROWS_INSPECTED))
+    names = dict.fromkeys(name for row in rows for name in row)
+    return FirstRows({name: [row.get(name) for row in rows] for name in names})
 
 
 def kind_of(path: Path, options: Options) -> str:

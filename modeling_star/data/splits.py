@@ -223,7 +223,10 @@ def hold_out(
             groups.setdefault(value, []).append(row)
         if len(groups) == (len(train) if classes else 1):
             column = classes or together
-            raise UserError(f"The train split cannot be divided by its column {column!r}. Give a --validation_file.")
+            raise UserError(
+                f"The train split cannot be divided by its column {column!r}. Give a --validation_file, or "
+                "write --validation_fraction 0."
+            )
         chosen = _some_of_each(groups, size, draw) if classes else _some_groups(groups, size, draw)
     parts = {
         "train": train.select([row for row in range(len(train)) if row not in chosen]),

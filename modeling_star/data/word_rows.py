@@ -1,16 +1,22 @@
 """Tables with one word per row (simpletransformers, Kaggle, spreadsheets) as sentences, by their identifiers."""
 
+from __future__ import annotations
+
 import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby, pairwise
-from typing import Any, NamedTuple
-
-from datasets import Dataset, DatasetDict, Features, List, Value
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import UserError
 from .columns import TAGS, find_tagging_columns, text_names
 from .labels import literal_list
+
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict
+
+    from .first_rows import FirstRows
 
 
 logger = logging.getLogger(__name__)
@@ -48,6 +54,8 @@ def sentences_of_words(
     Raises:
         UserError: rows have one word, and no column says which of them are a sentence, or a sentence is in two parts.
     """
+    from datasets import Dataset, DatasetDict, Features, List, Value
+
     text, label = find_tagging_columns(splits, text_column_name, label_column_name, task_name)
     result = {}
     for split, rows in splits.items():
@@ -73,7 +81,7 @@ def sentences_of_words(
     return DatasetDict(result)
 
 
-def has_word_rows(rows: Dataset, text: str, label: str | None = None) -> bool:
+def has_word_rows(rows: Dataset | FirstRows, text: str, label: str | None = None) -> bool:
     """Whether each row has one word and at most one tag."""
     if len(rows) < 2 or text not in text_names(rows):
         return False
@@ -92,14 +100,14 @@ def _is_single(cell: Any) -> bool:
     return len(cell.split(None, 1)) < 2 and not (cell.startswith(("[", "(")) and literal_list(cell) is not None)
 
 
-def find_keys(rows: Dataset, text: str, label: str | None = None) -> Keys | None:
+def find_keys(rows: Dataset | FirstRows, text: str, label: str | None = None) -> Keys | None:
     """The columns of sentences in a table with one word per row: by known names, else by their values."""
     sample = rows.select(range(min(len(rows), _ROWS_INSPECTED)))
     others = [name for name in rows.column_names if name not in (text, label)]
     filled = {
         name: _filled(sample[name][:])
         for name in others
-        if isinstance(sample.features[name], Value) and name.casefold() not in TAGS
+        if type(sample.features[name]).__name__ == "Value" and name.casefold() not in TAGS
     }
     named = {name: kind for name in filled for kind in (_SENTENCE, _DOCUMENT) if kind.fullmatch(name.strip())}
     number = next((name for name, cells in filled.items() if name not in named and _counts(cells)), None)
@@ -146,7 +154,7 @@ def group_rows(rows: Iterable[Sequence[Any]], keys: Keys) -> Iterator[list[Seque
         yield sentence
 
 
-def check_order(rows: Dataset, source: str, sentences: Keys) -> None:
+def check_order(rows: Dataset | FirstRows, source: str, sentences: Keys) -> None:
     """Check that the rows of a sentence follow each other, unless the numbers of sentences begin again."""
     names = sentences.names
     if not names:

@@ -26,7 +26,7 @@ from ..files import no_empty_folder, write_json
 from ..loading import load_config, load_model, load_tokenizer
 from ..models.modeling_encoder import longest_input
 from ..models.saving import AUTO_CLASSES
-from .onnx_runtime import CRF, OFFSET, quiet
+from .onnx_runtime import CRF, OFFSET, check_output_dir, quiet
 from .torch_runtime import crf_tables
 
 
@@ -253,8 +253,7 @@ def write_export(
         UserError: the model cannot be exported, `output_dir` has other files, or the float32 file differs by more
             than TOLERANCE.
     """
-    if output_dir.exists() and not (output_dir.is_dir() and {path.name for path in output_dir.iterdir()} <= _FILES):
-        raise UserError(f"{output_dir} is no earlier export: name a new folder, --output_dir {output_dir}-onnx.")
+    check_output_dir(output_dir)
     names = input_names(tokenizer)
     batches = list(sample_batches(tokenizer, names, texts))
     with no_empty_folder(output_dir.parent):
@@ -303,7 +302,6 @@ def _write(
     return parities
 
 
-_FILES = {"model.onnx", "model.int8.onnx", "tokenizer.json", "config.json", "arguments.json", "predict.py", CRF}
 _ARGUMENTS = ("text_columns", "text_column_name", "source_column", "column_names", "stride")
 
 

@@ -142,6 +142,15 @@ def crf_tables(folder: Path, session: "InferenceSession", labels: int) -> dict[s
     return {"transitions": transitions, "carries_no_tag": carries_no_tag}
 
 
+_FILES = {"model.onnx", "model.int8.onnx", "tokenizer.json", "config.json", "arguments.json", "predict.py", CRF}
+
+
+def check_output_dir(folder: Path) -> None:
+    """Raise a UserError where an export would overwrite something else than an earlier one."""
+    if folder.exists() and not (folder.is_dir() and {path.name for path in folder.iterdir()} <= _FILES):
+        raise UserError(f"{folder} is no earlier export: name a new folder, --output_dir {folder}-onnx.")
+
+
 OFFSET = "entity_offset"
 """An input with a default, of a CRF with a curve: see `LinearChainCrf.best_paths`."""
 

@@ -70,13 +70,14 @@ class SavedModel:
     onnx: Path | None = None
 
     @classmethod
-    def load(cls, name: str, trust_remote_code: bool = False) -> "SavedModel":
+    def load(cls, name: str, trust_remote_code: bool = False, as_written: bool = False) -> "SavedModel":
         """
         Read the configuration of a model, and the arguments of its training.
 
         Args:
             name: folder or Hub name; a folder of `modeling-star export`, or its model.int8.onnx.
             trust_remote_code: run the code in the folder.
+            as_written: read config.json without transformers, whose import takes seconds.
 
         Raises:
             UserError: it is a model for another task, or its tables of labels are wrong.
@@ -87,7 +88,7 @@ class SavedModel:
         arguments = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         if arguments.get("model_type") == "tfidf":
             return cls(name, "tfidf", arguments)
-        if onnx is None:
+        if onnx is None and not as_written:
             from ..loading import load_config
 
             config = load_config(name, trust_remote_code=trust_remote_code)
@@ -710,7 +711,7 @@ class Predictor:
                 inputs[name][mask] = np.concatenate([columns[name][row] for row in batch])
             reduced = reduce(run_model(**inputs))
             if not all(np.isfinite(values).all() for values in reduced):
-                raise _not_finite(self.saved.name)
+                raise _not_finite(self.saved)
             return batch, mask, reduced
 
         yield from self._map(run, length_sorted_batches(rows, lengths, self.batch_size))
@@ -785,9 +786,19 @@ def exported_file(name: str) -> Path | None:
     return path / "model.onnx" if is_export else None
 
 
+def outline(name: str) -> SavedModel | None:
+    """What the files of a folder say of its model, without an import of transformers; `None` if that is too little."""
+    if exported_file(name) is not None:
+        return SavedModel.load(name)
+    try:
+        return SavedModel.load(name, as_written=True)
+    except UserError:
+        return None
+
+
 def read_config(folder: Path) -> SimpleNamespace:
     """
-    The fields of the configuration of an exported model.
+    The fields of the configuration of a model, as its file has them.
 
     Raises:
         UserError: there is none, or it has no labels.
@@ -904,9 +915,13 @@ def _list_spans(
             text.entities.append(text.words.entity(groups.kind(labels[span]), first, last, probabilities[span]))
 
 
-def _not_finite(name: str) -> UserError:
+def _not_finite(saved: SavedModel) -> UserError:
+    if saved.onnx is not None:  # its weights were finite when it was exported
+        return UserError(
+            f"The scores of {saved.name} are NaN or infinite: its file may be damaged. Copy it or export it again."
+        )
     return UserError(
-        f"The scores of {name} are NaN or infinite: its weights are too large. Train it again with a lower "
+        f"The scores of {saved.name} are NaN or infinite: its weights are too large. Train it again with a lower "
         "--learning_rate, or name another model."
     )
 
@@ -918,7 +933,7 @@ def _classify_by_terms(model: SavedModel, texts: list[str]) -> Iterator[list[Pre
     classifier = TfidfClassifier.load(Path(model.name))
     probabilities = np.exp(classifier.log_probabilities(texts))
     if not np.isfinite(probabilities).all():
-        raise _not_finite(model.name)
+        raise _not_finite(model)
     for scores in probabilities:
         order = (-scores).argsort()
         yield [{"label": classifier.labels[number], "score": float(scores[number])} for number in order]

@@ -83,8 +83,9 @@ class WindowModernBertPreTrainedModel(PreTrainedModel):
         config = AutoConfig.from_pretrained(name_or_path, **hub)
         if config.model_type != "modernbert":
             raise ValueError(
-                f"{name_or_path} has model_type={config.model_type!r}; a modernbert is needed. BERT, RoBERTa and "
-                f'others become a BiG-Transformer: BigTransformerModel.from_encoder("{name_or_path}").'
+                f"{name_or_path} has model_type={config.model_type!r}; a modernbert is needed: write "
+                'from_encoder("jhu-clsp/ettin-encoder-32m"). BERT, RoBERTa, XLM-R, CamemBERT, DistilBERT and ELECTRA '
+                'become a BiG-Transformer: BigTransformerModel.from_encoder("bert-base-uncased").'
             )
         count = config.num_hidden_layers
         chosen = list(range(count) if layers is None else layers)

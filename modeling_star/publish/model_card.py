@@ -34,12 +34,24 @@ _VERSIONS = ("modeling-star", "transformers", "torch", "tokenizers", "datasets")
 _HUB_METRICS = {"pearson": "pearsonr", "macro_f1": "f1", "micro_f1": "f1", "weighted_f1": "f1"}
 TITLES: dict[str, str] = {}
 """Names of metrics that are no word with a capital, by their keys."""
-# Invented examples by language: a sentence without one word, the word, and a question that it answers.
+# Invented examples by language: a sentence without one word, the word, a question that it answers, and a review.
 _INVENTED = {
-    "en": ("Anna drove from Oslo to {} on Sunday.", "Bergen", "Where did Anna drive?"),
-    "zh": ("安娜星期天从北京去了{}。", "上海", "安娜去了哪里？"),
-    "ja": ("アンナは日曜日に東京から{}へ行きました。", "京都", "アンナはどこへ行きましたか。"),
-    "ko": ("안나는 일요일에 서울에서 {}으로 갔다.", "부산", "안나는 어디로 갔습니까?"),
+    "en": (
+        *("Anna drove from Oslo to {} on Sunday.", "Bergen"),
+        *("Where did Anna drive?", "It begins slowly and ends with a wonderful surprise."),
+    ),
+    "zh": (
+        *("安娜星期天从北京去了{}。", "上海"),
+        *("安娜去了哪里？", "开头很慢，结尾却让人惊喜。"),
+    ),
+    "ja": (
+        *("アンナは日曜日に東京から{}へ行きました。", "京都"),
+        *("アンナはどこへ行きましたか。", "始まりは遅いが、終わりは素晴らしい驚きだった。"),
+    ),
+    "ko": (
+        *("안나는 일요일에 서울에서 {}으로 갔다.", "부산"),
+        *("안나는 어디로 갔습니까?", "시작은 느리지만 결말은 놀라웠다."),
+    ),
 }
 
 
@@ -133,7 +145,9 @@ print(model({quoted(inputs if len(inputs) > 1 else inputs["text"])}))"""
 def _invented_example(content: CardContent) -> str | tuple[str, str]:
     """A text, a pair of texts, or a question with its context, in the language of the model if it is known."""
     known = [language for language in content.languages if language in _INVENTED]
-    sentence, word, question = _INVENTED[known[0] if known else "en"]
+    sentence, word, question, review = _INVENTED[known[0] if known else "en"]
+    if content.task == "text-classification" and not content.is_pair:
+        return review
     text = sentence.format(content.mask_token if content.task == "fill-mask" else word)
     if content.task == "question-answering":
         return question, text

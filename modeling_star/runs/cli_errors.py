@@ -93,6 +93,9 @@ def command_messages(
         # SIGTERM ends the processes that do not print at once.
         with _sigterm_as_interrupt() if is_main else nullcontext():
             yield
+        if is_main and output is not None:
+            with suppress(OSError):
+                _log_beside(output).unlink(missing_ok=True)  # of an earlier call that failed
     except BrokenPipeError:
         raise
     except KeyboardInterrupt as error:
@@ -139,7 +142,8 @@ def one_line(error: Exception, output: Path | None) -> str:
         return message
     if not isinstance(error, UserError):
         message = f"{type(error).__name__}: {message.rstrip('.')}. This may be an error of modeling-star: report it."
-    return f"{message} The traceback is in {write_traceback(error, output)}, and --log_level debug prints it."
+    log = write_traceback(error, output)
+    return f"{message.rstrip('.')}. The traceback is in {log}, and --log_level debug prints it."
 
 
 def _is_of_code(error: Exception) -> bool:
@@ -151,20 +155,21 @@ def _is_of_code(error: Exception) -> bool:
 
 
 def _of_libraries() -> tuple[type[Exception], ...]:
-    """Errors of libraries about damaged files, and about a Hub that cannot be reached."""
-    from safetensors import SafetensorError
-
+    """Errors of libraries about damaged files, and about a Hub that cannot be reached; of those that are imported."""
+    names = {"pyarrow": "ArrowInvalid", "safetensors": "SafetensorError"}
+    found = tuple(getattr(sys.modules[module], name) for module, name in names.items() if module in sys.modules)
+    if "huggingface_hub" not in sys.modules:
+        return found
     from ..training.sources import unreachable_errors
 
-    arrow = sys.modules.get("pyarrow")  # not of a base installation
-    return SafetensorError, *unreachable_errors(), *([arrow.ArrowInvalid] if arrow else [])
+    return (*found, *unreachable_errors())
 
 
 def write_traceback(error: Exception, output: Path | None) -> Path:
     """Write the traceback of an error beside an output, never into it; returns the path."""
     text = "".join(traceback.format_exception(error))
     if output is not None:
-        path = output.resolve().with_name(f"{output.resolve().name}.error.log")
+        path = _log_beside(output)
         with suppress(OSError):
             path.write_text(text, encoding="utf-8")
             return path
@@ -173,6 +178,10 @@ def write_traceback(error: Exception, output: Path | None) -> Path:
     ) as file:
         file.write(text)
     return Path(file.name)
+
+
+def _log_beside(output: Path) -> Path:
+    return output.resolve().with_name(f"{output.resolve().name}.error.log")
 
 
 @contextmanager

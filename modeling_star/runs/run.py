@@ -7,6 +7,7 @@ One run from data to report, for one or several seeds: `run`, then `run_once` fo
 
 import json
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from copy import copy
@@ -39,7 +40,7 @@ from ..training.trainer import EarlyStopping, StarTrainer
 from .checks import check_arguments, check_parts, check_same_rates
 from .cli_errors import as_main_process, as_user_error, script_messages
 from .output_folder import changed_arguments, check_several_seeds, lock_output_dir, plan_seeds, run_config
-from .terminal import TrainingBar, closing_lines, quiet_libraries
+from .terminal import TrainingBar, TrainingLines, closing_lines, quiet_libraries
 
 
 logger = logging.getLogger(__name__)
@@ -309,7 +310,8 @@ def make_trainer(
         )
         task.prepare_trainer(trainer)
     if trainer.pop_callback(ProgressCallback) is not None:
-        trainer.add_callback(TrainingBar(task.metrics.metric_for_best_model))
+        kind = TrainingBar if sys.stderr.isatty() else TrainingLines
+        trainer.add_callback(kind(task.metrics.metric_for_best_model))
     trainer.add_callback(ManifestWriter())
     if run_args.early_stopping_patience is not None:
         trainer.add_callback(EarlyStopping(run_args.early_stopping_patience))
@@ -333,6 +335,13 @@ def train(task: Task, trainer: StarTrainer, results: dict[str, Any]) -> None:
     """Train or resume; save the best model, what was logged and the curves."""
     training = trainer.args
     output = trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
+    state = trainer.state
+    if training.load_best_model_at_end and state.best_global_step and not trainer.averaged:
+        epoch = next((log["epoch"] for log in state.log_history if log.get("step") == state.best_global_step), None)
+        logger.info(
+            f"The model of step {state.best_global_step:,}, epoch {epoch}, is kept: the best "
+            f"{str(training.metric_for_best_model).replace('eval_', '').replace('_', ' ')} on validation."
+        )
     task.complete(trainer)
     task.calibrate(trainer)
     trainer.save_model(_internal_call=True)  # uploaded after it is measured

@@ -2,21 +2,22 @@
 
 import shlex
 import sys
+import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import datasets
 import psutil
 import torch
-import transformers
-from huggingface_hub import utils as hub
-from transformers import ProgressCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import ProgressCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ..evaluation.reports import score_lines
 from ..files import REPORT
+from ..loading import SHOWING, quiet_transformers
 from ..training.task import Task
 
 
@@ -30,60 +31,47 @@ _EXAMPLES = {
 
 @contextmanager
 def quiet_libraries(log_level: str = "passive", *, downloads: bool = False) -> Iterator[None]:
+    """`loading.quiet_transformers`, and no bars of datasets."""
+    has_bars = log_level not in SHOWING and not datasets.are_progress_bars_disabled()
+
+    def switch(change: Callable[[], None]) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # on an environment variable, which wins
+            if has_bars:
+                change()
+
+    with quiet_transformers(log_level, downloads=downloads):
+        switch(datasets.disable_progress_bars)
+        try:
+            yield
+        finally:
+            switch(datasets.enable_progress_bars)
+
+
+class TrainingLines(TrainerCallback):
     """
-    Within it, transformers and datasets show no bars and no warnings, such as the report on loaded weights, which the
-    commands replace by checks of their own. Afterwards they show what they showed before.
+    A line for each loss and each evaluation, with the remaining time: what a log keeps of a bar.
 
     Args:
-        log_level: of the command line: "warning" shows the warnings; "info", "debug" and "detail" show everything.
-        downloads: whether downloads still have bars, unless the user has switched them off.
-    """
-    if log_level in ("info", "debug", "detail"):
-        yield
-        return
-    verbosity = transformers.logging.get_verbosity()
-    bars = transformers.logging.is_progress_bar_enabled()
-    of_datasets, of_hub = not datasets.are_progress_bars_disabled(), not hub.are_progress_bars_disabled()
-    if log_level != "warning":
-        transformers.logging.set_verbosity_error()
-    _switch(bars, of_datasets, of_hub, on=False)
-    if downloads and of_hub:
-        hub.enable_progress_bars()
-    try:
-        yield
-    finally:
-        transformers.logging.set_verbosity(verbosity)
-        _switch(bars, of_datasets, of_hub, on=True)
-
-
-def _switch(bars: bool, of_datasets: bool, of_hub: bool, *, on: bool) -> None:
-    """Switch the bars of transformers, datasets and the Hub, each if it was on. An environment variable wins."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # on such a variable
-        if bars:  # these switch the Hub's too
-            transformers.logging.enable_progress_bar() if on else transformers.logging.disable_progress_bar()
-        if of_datasets:
-            datasets.enable_progress_bars() if on else datasets.disable_progress_bars()
-        hub.enable_progress_bars() if on and of_hub else hub.disable_progress_bars()
-
-
-class TrainingBar(ProgressCallback):
-    """
-    As in transformers, with one bar at a time, and the loss, the learning rate and the main score of what is logged.
+        metric: the main score, without prefix.
     """
 
     def __init__(self, metric: str) -> None:
         super().__init__()
         self.shown = ("loss", "learning_rate", *dict.fromkeys(("eval_loss", f"eval_{metric}")))
+        self.began: tuple[int, float] | None = None
 
-    def on_prediction_step(
+    def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """As in transformers; an evaluation within the training has no bar of its own."""
-        if self.training_bar is None:
-            super().on_prediction_step(args, state, control, **kwargs)
-            if self.prediction_bar is not None:
-                self.prediction_bar.leave = False
+        super().on_train_begin(args, state, control, **kwargs)
+        self.began = (state.global_step, time.monotonic())
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        super().on_train_end(args, state, control, **kwargs)
+        self.began = None
 
     def on_log(
         self,
@@ -95,10 +83,35 @@ class TrainingBar(ProgressCallback):
     ) -> None:
         """One line; all values are in trainer_state.json."""
         values = {name: (logs or {})[name] for name in self.shown if name in (logs or {})}
-        if values and self.training_bar is not None:
+        if values and state.is_world_process_zero and self.began is not None:
             shown = [f"{name.replace('eval_', 'validation ').replace('_', ' ')} {x:.4g}" for name, x in values.items()]
             shown.append(f"peak memory {peak_memory() / 2**30:.1f} GiB")
-            self.training_bar.write(f"epoch {state.epoch or 0:.2f}: {', '.join(shown)}")
+            first, began = self.began  # of the run, or of what was resumed
+            per_step = (time.monotonic() - began) / max(state.global_step - first, 1)
+            left = timedelta(seconds=round(per_step * (state.max_steps - state.global_step)))
+            self.write(f"epoch {state.epoch or 0:.2f}: {', '.join(shown)}", f"; {left} left")
+
+    def write(self, line: str, left: str) -> None:
+        """Print a line and the time that is left."""
+        print(line + left, flush=True)
+
+
+class TrainingBar(TrainingLines, ProgressCallback):
+    """Above a bar, as in transformers, with one bar at a time: in a terminal."""
+
+    def on_prediction_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """As in transformers; an evaluation within the training has no bar of its own."""
+        if self.training_bar is None:
+            super().on_prediction_step(args, state, control, **kwargs)
+            if self.prediction_bar is not None:
+                self.prediction_bar.leave = False
+
+    def write(self, line: str, left: str) -> None:
+        """Write above the bar, which has the time."""
+        if self.training_bar is not None:
+            self.training_bar.write(line)
 
 
 def peak_memory() -> int:

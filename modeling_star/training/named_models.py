@@ -10,7 +10,7 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from ..errors import UserError, is_bug
 from .arguments import ModelArguments
-from .sources import check_exists, did_you_mean_source
+from .sources import check_exists, check_folder, did_you_mean_source
 
 
 @contextmanager
@@ -22,6 +22,7 @@ def loading(flag: str, name: str) -> Iterator[None]:
         UserError: `name` is no folder and no model of the Hub, or cannot be read.
     """
     check_exists(flag, name)
+    check_folder(flag, name)
     try:
         yield
     except Exception as error:  # damaged files raise many kinds

@@ -56,6 +56,15 @@ def check_exists(flag: str, name: str | None, kind: Literal["model", "dataset"] 
         ) from error
 
 
+def check_folder(flag: str, name: str) -> None:
+    """Raise a UserError where a folder has no model."""
+    if Path(name).is_dir() and not any(Path(name, file).exists() for file in ("config.json", "arguments.json")):
+        raise UserError(
+            f"{flag} {name} has no config.json: name the output folder of a finished training, or a model of the Hub, "
+            "bert-base-cased."
+        )
+
+
 def looks_like_path(name: str) -> bool:
     """Whether a name cannot be a repository of the Hub, which is NAME or OWNER/NAME."""
     starts = (".", "/", "~", "configuration/")

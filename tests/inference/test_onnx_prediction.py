@@ -95,12 +95,12 @@ def test_an_export_has_the_temperature_the_operating_point_and_all_spans(tmp_pat
     assert few_int8 < many_int8
 
 
-def test_the_command_imports_neither_torch_nor_transformers(tmp_path: Path) -> None:
-    """Typed texts, a file, its resume, and an output in every column; with a folder where both cannot be imported."""
+def test_the_command_needs_four_small_packages(tmp_path: Path) -> None:
+    """Typed texts, and files of each kind but parquet; with a folder where other packages cannot be imported."""
     folder = saved(tmp_path / "model", "SequenceClassification", **CLASSES)
     output, blocked, reviews = exported(folder), tmp_path / "blocked", tmp_path / "in.csv"
     blocked.mkdir()
-    for name in ("torch", "transformers"):
+    for name in ("torch", "transformers", "huggingface_hub", "safetensors", "datasets", "pyarrow", "pandas"):
         (blocked / f"{name}.py").write_text("raise AssertionError('imported')", encoding="utf-8")
     reviews.write_text("id,text\n" + "".join(f'{n},"{text}"\n' for n, text in enumerate(TEXTS)), encoding="utf-8")
     environment = {"PYTHONPATH": f"{blocked}:{ROOT}", "HOME": str(tmp_path)}
@@ -115,6 +115,11 @@ def test_the_command_imports_neither_torch_nor_transformers(tmp_path: Path) -> N
     rows = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()
     assert rows[0] == "id,text,label,score"
     assert [row.split(",")[-2] for row in rows[1:]] == [found[0]["label"] for found in expected]
+    run(output, "--file", "out.csv", "--output_file", "out.tsv")
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS), encoding="utf-8")
+    run(output, "--file", "in.jsonl", "--output_file", "out.jsonl")
+    lines = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["label"] for line in lines] == [found[0]["label"] for found in expected]
 
 
 @pytest.mark.parametrize("damage", ["config.json", "model.onnx"])

@@ -1,5 +1,6 @@
 """The commands `modeling-star NAME`: their scripts, and recipes and model shapes by name."""
 
+import dataclasses
 import importlib
 import json
 import re
@@ -12,10 +13,12 @@ from typing import Any
 
 import pytest
 from script_runner import ROOT, SCRIPTS
+from transformers import TrainingArguments
 
 import modeling_star
 from modeling_star import commands
 from modeling_star.commands import COMMANDS, distill, glue, ner, parse_run
+from modeling_star.commands.parser import _INSTEAD, _MEANT, check_typed
 from modeling_star.publish.run_card import typed_command
 from modeling_star.training.arguments import (
     ClassificationArguments,
@@ -44,6 +47,34 @@ def test_the_wheel_has_the_command_and_the_configuration() -> None:
     assert getattr(importlib.import_module(module), function) is commands.main
     included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
     assert included == {"configuration": "modeling_star/configuration"}
+
+
+@pytest.mark.parametrize(
+    ("typed", "named"),
+    [
+        ("--train_file nope.csv", "nope.csv"),
+        ("--train_file=train.csv --test_file nope.csv", "nope.csv"),
+        ("--train_file train.csv --text_column_name nope", "'nope'.*--text_column_name words"),
+        ("--train_file train.csv --label-column-name=nope", "'nope'.*--label_column_name tag"),
+        ("--train_file train.csv --lr 1", "--learning_rate"),
+        ("--train_file train.csv --batch-size=4", "--per_device_train_batch_size"),
+        ("--cache_dir x", "HF_HOME"),
+    ],
+)
+def test_what_is_typed_wrong_is_refused_before_slow_imports(
+    typed: str, named: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.csv").write_text("words,tag\nOslo is cold,O\n", encoding="utf-8")
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(SystemExit, match=named):
+        parse_run(GROUPS, "A command.", typed=typed.split())
+    check_typed(GROUPS, ["--train_file", "train.csv", "--text_column_name=words", "--label_column_name", "tag"])
+
+
+def test_flags_of_transformers_are_not_taken_for_mistakes() -> None:
+    names = {field.name for field in dataclasses.fields(TrainingArguments)}
+    assert names.isdisjoint({*_INSTEAD, *" ".join(_MEANT.values()).split()})
 
 
 @pytest.mark.parametrize(("command", "extras"), [("ner", "train"), ("export", "train,onnx"), ("demo", "train,demo")])

@@ -125,12 +125,16 @@ def test_the_traceback_of_an_unexpected_error_is_beside_the_output(
     wrap: Callable[..., Any], error: Exception, tmp_path: Path
 ) -> None:
     output = tmp_path / "out.jsonl"
+    (tmp_path / "config.json").touch()
     with pytest.raises(SystemExit) as stopped, command_messages("predict", output), wrap("MODEL", str(tmp_path)):
         raise error
     log = tmp_path / "out.jsonl.error.log"
     assert str(log) in str(stopped.value.code)
     assert "test_cli_errors" in log.read_text(encoding="utf-8"), "the line that raised it"
     assert not output.exists()
+    with command_messages("predict", output):
+        pass
+    assert not log.exists(), "the same command has succeeded"
 
 
 @pytest.mark.parametrize("error", [UserError("x"), FileNotFoundError("x"), ImportError("x"), UnicodeError("x")])
@@ -148,6 +152,7 @@ def test_a_hub_that_cannot_be_reached_is_no_error_of_the_code(kind: type[Excepti
 
 
 def test_a_mistake_in_this_package_is_not_taken_for_a_damaged_file(tmp_path: Path) -> None:
+    (tmp_path / "config.json").touch()
     with pytest.raises(TypeError), loading("MODEL", str(tmp_path)):
         did_you_mean(None, 5)  # type: ignore[arg-type]
 

@@ -2,15 +2,17 @@
 
 import itertools
 import sys
+import time
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import datasets
 import pytest
 import transformers
 from huggingface_hub import utils as hub
 
-from modeling_star.runs.terminal import quiet_libraries
+from modeling_star.runs.terminal import TrainingLines, quiet_libraries
 
 
 def settings() -> tuple[int, bool, bool, bool]:
@@ -51,6 +53,20 @@ def test_libraries_are_quiet_for_a_while(given: tuple[int, bool, bool, bool]) ->
     with quiet_libraries("info"):
         assert settings() == given
     assert settings() == given
+
+
+def test_a_log_has_the_scores_and_the_time_that_is_left(capsys: pytest.CaptureFixture) -> None:
+    lines, state = TrainingLines("f1"), transformers.TrainerState(max_steps=90)
+    given: Any = (None, state, None)
+    lines.on_log(*given, logs={"eval_loss": 2.0})
+    lines.on_train_begin(*given)
+    state.global_step, state.epoch = 30, 1.0
+    lines.began = (0, time.monotonic() - 60)
+    lines.on_log(*given, logs={"eval_loss": 0.25, "eval_f1": 0.5, "eval_runtime": 3.0})
+    lines.on_log(*given, logs={"epoch": 1.0})
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("epoch 1.00: validation loss 0.25, validation f1 0.5")
+    assert line.endswith("; 0:02:00 left")
 
 
 @pytest.mark.usefixtures("restored")

@@ -1,5 +1,7 @@
 """Read CoNLL files: one token per line with its tags, and an empty line after each sentence."""
 
+from __future__ import annotations
+
 import csv
 import itertools
 import logging
@@ -7,10 +9,7 @@ import re
 import string
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
-
-import pyarrow
-from datasets import Dataset
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import UserError
 from ...models.tag_schemes import entity_tag
@@ -26,6 +25,10 @@ from .conll_layout import (
     find_roles,
     is_header,
 )
+
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 
 logger = logging.getLogger(__name__)
@@ -55,6 +58,8 @@ class _Form(NamedTuple):
 
 def read(path: Path, options: Options) -> Dataset:
     """All sentences of a file. Tabs or blanks are between its columns; in a `.csv` commas, semicolons or tabs."""
+    import pyarrow
+
     form = _layout(path, options.column_names)
     types = dict.fromkeys(form.roles.columns.values(), pyarrow.list_(pyarrow.string()))
     return copied_rows(path, options, types, _rows(path, form))

@@ -1,18 +1,21 @@
 """Read json: an object per line, objects over several lines, a list, {"data": [...]}, or columns of pandas."""
 
+from __future__ import annotations
+
 import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
-
-from datasets import Dataset
-from datasets.exceptions import DatasetsError
+from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
 from ..encodings import HALF_CHARACTER, warn_of_halves
 from ..files import Options, cached_copy, load_file, no_rows, open_bytes, open_text
+
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 
 _BETWEEN = re.compile(r"[\s,]*")
@@ -23,6 +26,9 @@ _HALF_ESCAPE = re.compile(
 
 def read(path: Path, options: Options) -> Dataset:
     """All rows of a file."""
+    from datasets import Dataset
+    from datasets.exceptions import DatasetsError
+
     halves = _rows_with_halves(path)
     warn_of_halves(path, halves)
 

@@ -5,19 +5,23 @@ Json files are in `span_json`: doccano, Prodigy, Label Studio, spaCy, CLUENER. H
 spaCy's DocBin, the texts with `__label__` of fastText, and what to write for formats that are not read.
 """
 
+from __future__ import annotations
+
 import itertools
 import logging
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-
-import pyarrow
-from datasets import Dataset
+from typing import TYPE_CHECKING
 
 from ...errors import UserError
 from ..files import FORMATS, Options, copied_rows, ending_of, open_bytes, open_text, reading
 from .span_json import JsonRows, has_text_column, read_json_spans, recognise_json, stream_documents
 from .spans import NOT_ANNOTATED, Document, Span, SpanFile, as_rows, code_points, lines_of
+
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 
 logger = logging.getLogger(__name__)
@@ -118,15 +122,15 @@ def _read_brat(path: Path) -> SpanFile:
     """A folder of texts with annotations, or one of them."""
     paths = sorted(path.rglob("*.ann")) if path.is_dir() else [path.with_suffix(".ann")]
     file = SpanFile("brat's standoff", [], has_lines=True)
-    for annotations in paths:
-        text_path = annotations.with_suffix(".txt")
+    for spans_of in paths:
+        text_path = spans_of.with_suffix(".txt")
         if not text_path.is_file():
             raise UserError(f"{annotations} has no text beside it: {text_path.name}. Copy it there.")
         with reading(text_path), open_bytes(text_path) as content:
             text = content.read().decode("utf-8")  # with \r\n, which brat counts as two characters
-        name = str(annotations.relative_to(path)) if path.is_dir() else annotations.name
-        with reading(annotations), open_text(annotations) as lines:
-            spans = [span for line in enumerate(lines, 1) for span in _brat_spans(annotations, *line, text, file)]
+        name = str(spans_of.relative_to(path)) if path.is_dir() else spans_of.name
+        with reading(spans_of), open_text(spans_of) as lines:
+            spans = [span for line in enumerate(lines, 1) for span in _brat_spans(spans_of, *line, text, file)]
         if "\r\n" in text and any(text[each.start : each.end] != each.surface for each in spans if each.surface):
             text = text.replace("\r\n", "\n")
         file.documents.append(Document(name, text, spans))
@@ -324,6 +328,8 @@ def _read_fasttext(path: Path, options: Options) -> Dataset:
     """The texts and their labels: one per text, or lists where a text has none or several."""
     several = any(len(labels) != 1 for _, labels in filter(any, _fasttext_rows(path)))
     cells = ((text, labels if several else labels[0]) for text, labels in filter(any, _fasttext_rows(path)))
+    import pyarrow
+
     string = pyarrow.string()
     rows = copied_rows(path, options, {"text": string, "label": pyarrow.list_(string) if several else string}, cells)
     kind = "lists of labels" if several else "a label each"

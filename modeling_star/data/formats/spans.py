@@ -6,6 +6,8 @@ Texts with labelled spans of characters become words with BIO tags.
     B-PER O   O  B-LOC O
 """
 
+from __future__ import annotations
+
 import itertools
 import logging
 from bisect import bisect_left, bisect_right
@@ -13,13 +15,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import regex
-from datasets import Dataset
 
 from ...errors import UserError
 from ..columns import SPAN_TAGS
 from ..writing_systems import _Offsets, split_words
+
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 
 logger = logging.getLogger(__name__)
@@ -233,6 +239,8 @@ def as_rows(path: Path, file: SpanFile) -> Dataset:
     )
     for reason, number in (file.counts + counts).items():
         logger.warning("%s: %d %s", path, number, reason)
+    from datasets import Dataset
+
     return Dataset.from_dict({"tokens": tokens, SPAN_TAGS: tags})
 
 

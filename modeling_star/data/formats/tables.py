@@ -5,6 +5,8 @@ Every cell is a text: "NA", "007" and "1.0" too. The separator, and how quotatio
 file; what is not usual is shown.
 """
 
+from __future__ import annotations
+
 import csv
 import itertools
 import logging
@@ -12,14 +14,15 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import pyarrow
-from datasets import Dataset
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import UserError
 from ..columns import are_known
 from ..files import Options, copied_rows, ending_of, open_bytes, open_text, reading
+
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 
 logger = logging.getLogger(__name__)
@@ -40,6 +43,8 @@ class Dialect(NamedTuple):
 
 def read(path: Path, options: Options) -> Dataset:
     """All rows of a file."""
+    import pyarrow
+
     names, rows = _open(path, options)
     return copied_rows(path, options, dict.fromkeys(names, pyarrow.string()), rows)
 
