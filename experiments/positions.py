@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer, BertModel
 
 from modeling_star.data.splits import load_splits
 from modeling_star.models.bert_weights import _positions
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 @torch.no_grad()
-def read(model: nn.Module, passages: Tensor, table: Tensor, first: int) -> Tensor:
+def read(model: BertModel, passages: Tensor, table: Tensor, first: int) -> Tensor:
     """The last states `[p, n, d]` of passages whose first token behind [CLS] has row `first` of a table."""
     rows = torch.arange(first, first + passages.shape[1] - 1)
     weight = model.embeddings.position_embeddings.weight

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel, AutoTokenizer, set_seed
+from transformers import AutoModel, AutoTokenizer, BertModel, set_seed
+from transformers.models.bert.modeling_bert import BertAttention
 
 from modeling_star.data.splits import load_splits
 from modeling_star.models.window_attention import dense_window, ends_of, lowest
@@ -82,7 +83,7 @@ def main() -> None:
     )
     started, tokens = time.process_time(), 0
     for inputs in islice(batches, arguments.steps):
-        loss = sum(errors(inputs).values())
+        loss = torch.stack(list(errors(inputs).values())).sum()
         loss.backward()
         optimizer.step()
         schedule.step()
@@ -97,7 +98,7 @@ def main() -> None:
 
 
 def layer_errors(
-    model: nn.Module, students: nn.ModuleDict, inputs: dict[str, Tensor], radius: int, last: bool
+    model: BertModel, students: nn.ModuleDict, inputs: dict[str, Tensor], radius: int, last: bool
 ) -> dict[str, Tensor]:
     """
     Of each student the error at real tokens: mean squared difference over the variance of what it learns.
@@ -135,7 +136,7 @@ def _added(allowed: Tensor) -> Tensor:
     return torch.zeros(allowed.shape).masked_fill(~allowed, lowest(torch.float32))
 
 
-def _output(attention: nn.Module, states: Tensor, mask: Tensor) -> Tensor:
+def _output(attention: BertAttention, states: Tensor, mask: Tensor) -> Tensor:
     """What attention adds to the states, without residual and norm."""
     return attention.output.dense(attention.self(states, mask)[0])
 
