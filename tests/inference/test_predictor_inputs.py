@@ -9,9 +9,11 @@ import pandas as pd
 import pytest
 import torch
 from common import TINY
+from datasets import Dataset
 
 import modeling_star
 from modeling_star.data import windows
+from modeling_star.data.classification import tokenize_texts
 from modeling_star.data.prediction_inputs import QuestionContext
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.data.windows import longest_run, shorten
@@ -179,7 +181,28 @@ def test_predictions_of_a_text_with_long_runs_are_those_of_the_whole_text(
     assert Predictor(tmp_path, question=question).predict(texts) == expected
 
 
+def test_a_training_text_with_long_runs_has_the_tokens_of_the_whole_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = Dataset.from_dict({"text": RUNS})
+    tokenizer = train_tokenizer([TEXT], "wordpiece", min_frequency=1, vocab_size=60)
+    expected = tokenize_texts(rows, tokenizer)["input_ids"][:]
+    monkeypatch.setattr(windows, "LONGEST_RUN", 110)
+    given: list[str] = []
+    monkeypatch.setattr(windows, "shorten", lambda *args: given.append(shorten(*args).text) or shorten(*args))
+    assert tokenize_texts(rows, tokenizer)["input_ids"][:] == expected
+    assert all(len(short) < len(text) for short, text in zip(given, RUNS, strict=True))
+
+
 def test_tokenizers_of_other_packages_and_of_single_characters_are_given_whole_texts() -> None:
     tokenizer = train_tokenizer([list("a film"), list("don't")], "character", min_frequency=1)
     assert longest_run(tokenizer) is None
     assert shorten("a" * 20_000, None).text == "a" * 20_000
+
+
+def test_a_panic_of_the_tokenizer_names_a_text() -> None:
+    class PanicException(BaseException):
+        """As the library raises it."""
+
+    with pytest.raises(UserError, match="'film'"), windows.tokenizing(["a", "film"]):
+        raise PanicException
+    with pytest.raises(KeyboardInterrupt), windows.tokenizing(["a", "film"]):
+        raise KeyboardInterrupt
