@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -238,6 +238,7 @@ def write_export(
     output_dir: Path,
     int8: bool = False,
     texts: Sequence[str] = SAMPLES,
+    check: Callable[[Path, Sequence[str]], None] | None = None,
 ) -> dict[str, Parity]:
     """
     Write a folder with everything that ONNX Runtime needs: `model.onnx`, with `int8` also `model.int8.onnx`,
@@ -246,18 +247,26 @@ def write_export(
 
     The folder appears when all files are written and compared; until then an earlier export stays.
 
+    Args:
+        model, tokenizer: from `load`.
+        output_dir: new, or an earlier export.
+        int8: also write weights of 8 bits.
+        texts: to compare outputs on.
+        check: is called with the folder and the names of its models before it appears, such as an `ExportCheck`; an
+            error leaves nothing.
+
     Returns:
         The difference to PyTorch of each file, by its name.
 
     Raises:
-        UserError: the model cannot be exported, `output_dir` has other files, or the float32 file differs by more
-            than TOLERANCE.
+        UserError: the model cannot be exported, `output_dir` has other files, the float32 file differs by more than
+            TOLERANCE, or the check fails.
     """
     check_output_dir(output_dir)
     names = input_names(tokenizer)
     batches = list(sample_batches(tokenizer, names, texts))
     with no_empty_folder(output_dir.parent):
-        return _write(model, tokenizer, output_dir, names, batches, int8)
+        return _write(model, tokenizer, output_dir, names, batches, int8, check)
 
 
 def _write(
@@ -267,6 +276,7 @@ def _write(
     names: Sequence[str],
     batches: Sequence[dict[str, np.ndarray]],
     int8: bool,
+    check: Callable[[Path, Sequence[str]], None] | None,
 ) -> dict[str, Parity]:
     # In the same folder: only within one file system a folder is renamed in one step.
     temporary = output_dir.with_name(f".{output_dir.name}.{os.getpid()}.tmp")
@@ -289,6 +299,8 @@ def _write(
         if getattr(model, "crf", None) is not None:
             (temporary / CRF).write_text(json.dumps(_crf_json(model)), encoding="utf-8")
         shutil.copyfile(Path(__file__).with_name("onnx_script.py"), temporary / "predict.py")
+        if check is not None:
+            check(temporary, list(parities))
         if output_dir.exists():
             replaced = Path(tempfile.mkdtemp(prefix=f".{output_dir.name}.", dir=output_dir.parent))
             output_dir.replace(replaced)
