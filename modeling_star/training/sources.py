@@ -57,8 +57,9 @@ def check_exists(flag: str, name: str | None, kind: Literal["model", "dataset"] 
 
 
 def check_folder(flag: str, name: str) -> None:
-    """Raise a UserError where a folder has no model."""
-    if Path(name).is_dir() and not any(Path(name, file).exists() for file in ("config.json", "arguments.json")):
+    """Raise a UserError where a folder has neither a model nor a tokenizer."""
+    known = ("config.json", "arguments.json", "tokenizer_config.json")
+    if Path(name).is_dir() and not any(Path(name, file).exists() for file in known):
         raise UserError(
             f"{flag} {name} has no config.json: name the output folder of a finished training, or a model of the Hub, "
             "bert-base-cased."

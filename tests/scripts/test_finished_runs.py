@@ -34,8 +34,8 @@ def test_a_run_ends_with_its_scores_and_a_command_that_works(
         scores = [f"{results[f'{kind}{split}_accuracy']:.3f}" for kind in ("", "tfidf_")]
         assert any(all(score in line for score in scores) for line in block)
     named = [word for line in block for word in line.replace(",", " ").split() if word.startswith("short/")]
-    assert len(named) == 2
-    assert all((scripts.folder / name).is_file() for name in named)
+    assert len(named) == 3
+    assert all((scripts.folder / name).exists() for name in named)
     _, *arguments = shlex.split(block[-1].partition("modeling-star")[2])
     assert "positive" in scripts.check("run_predict.py", *arguments).out
 
@@ -45,8 +45,7 @@ def test_bars_of_the_libraries_are_shown_if_asked_for(
 ) -> None:
     error = printed[1]
     assert not any(noise in error for noise in NOISE)
-    steps = 2 * 4  # of 60 rows in batches of 16
-    assert f"{steps}/{steps}" in error, "the bar of the training"
+    assert "it/s" not in error, "no bar is drawn into a file"
     other = ("--save_total_limit=1", "--max_seq_length=17", "--tfidf_baseline=false")  # tokens of another length
     noisy = scripts.check(*command, "--output_dir=noisy", "--log_level=info", *other)
     assert all(noise in noisy.error for noise in NOISE[:2])
