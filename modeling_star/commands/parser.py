@@ -233,12 +233,14 @@ def check_typed(groups: tuple[type, ...], typed: Sequence[str]) -> None:
                     kind_of(path, Options())
         train = [Path(path) for path in given.get("train_file", ()) if path.endswith((".csv", ".tsv"))]
         flags = {name: given.get(name, [])[:1] for name in ("text_column_name", "label_column_name")}
-        if len(train) == 1 and any(flags.values()) and "column_names" not in given:
+        has_recipe = not "".join(typed[:1]).startswith("--")  # which may name the columns
+        if len(train) == 1 and any(flags.values()) and "column_names" not in given and not has_recipe:
             splits: Any = {"train": first_rows(train[0])}
             for name, (value,) in ((name, value) for name, value in flags.items() if value):
-                columns = [value] if value in splits["train"].column_names else value.split(",")
+                present = splits["train"].column_names
+                columns = [value] if value in present else [each.strip() for each in value.split(",")]
                 used = [other for each in flags for other in flags[each] if each != name]
-                check_columns(splits, [each.strip() for each in columns], f"--{name}", True, used)
+                check_columns(splits, columns, f"--{name}", True, used)
     except UserError as error:
         raise SystemExit(f"{script}: {error}") from None
 

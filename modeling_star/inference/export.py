@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir
 import torch
+from onnx_ir.passes.common import ClearMetadataAndDocStringPass
+from onnxscript.optimizer import fold_constants
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -116,10 +119,6 @@ def export_onnx(model: PreTrainedModel, names: Sequence[str], path: Path) -> Non
     Raises:
         UserError: torch cannot export it.
     """
-    import onnx_ir
-    from onnx_ir.passes.common import ClearMetadataAndDocStringPass
-    from onnxscript.optimizer import fold_constants
-
     # A size of 1, or equal sizes, might be exported as a constant. Values do not matter.
     shape = (2, 7)
     example = {name: (torch.zeros if name == "token_type_ids" else torch.ones)(shape).long() for name in names}

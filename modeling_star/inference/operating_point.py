@@ -30,13 +30,13 @@ def check_targets(recall: float | None, precision: float | None, flags: tuple[st
 def best_point(curve: Curve, recall: float | None = None, precision: float | None = None) -> Sequence[float]:
     """
     The point with the highest precision of those with at least a recall, or the reverse; the one with the most where
-    none has as much.
+    none has as much. Of equal ones the one that changes the model least.
     """
     wanted, other, target = (2, 1, recall) if recall is not None else (1, 2, precision)
     enough = [point for point in curve if point[wanted] >= target]
     if enough:
         return max(enough, key=lambda point: (point[other], -abs(point[0])))
-    return max(curve, key=lambda point: (point[wanted], point[other]))
+    return max(curve, key=lambda point: (point[wanted], point[other], -abs(point[0])))
 
 
 def choose_point(curve: Curve, recall: float | None = None, precision: float | None = None) -> Sequence[float]:

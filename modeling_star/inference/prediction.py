@@ -217,6 +217,9 @@ class Predictor:
         for name, value in tagging.items():
             if value is not None and not getattr(saved.config, "use_crf", False):
                 raise UserError(f"--{name} needs a CRF, which {saved.name} does not have: omit it.")
+        for name in ("recall", "precision"):
+            if tagging[name] is not None and (min_probability is not None or n_best is not None):
+                raise UserError(f"--{name} has no effect beside --min_probability and --n_best: omit it, or these.")
         self.offset = offset_for(saved, recall, precision)
         if min_probability is not None and not 0 < min_probability <= 1:
             raise UserError(f"--min_probability {min_probability:g} is given: write one above 0 and up to 1, as 0.1.")

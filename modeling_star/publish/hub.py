@@ -63,6 +63,14 @@ def files_to_share(folder: Path, predictions: bool = False, examples: bool = Fal
             f"{folder / 'README.md'} has examples (`widget`), which may be texts of your data: delete them there and "
             "in its code, or add --examples."
         )
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    for value in config.get("auto_map", {}).values():
+        module = value.rpartition(".")[0] if isinstance(value, str) and "--" not in value else ""
+        if module and not (folder / f"{module}.py").is_file():
+            raise UserError(
+                f"{folder} has no {module}.py, which auto_map in its config.json names: copy {CODE}/ there from the "
+                "training's output folder."
+            )
     reports = _REPORTS + (_PREDICTIONS if predictions else ())
 
     def chosen(patterns: tuple[str, ...], of: Path = folder) -> list[str]:

@@ -266,7 +266,11 @@ def calibrate_tagger(task: Task, trainer: Any) -> None:
     if model.crf is None or task.metrics.task != "entities":
         return
     offsets = _OFFSETS * model.config.calibration_temperature
-    model.config.operating_curve = [list(split.point(offset)) for offset in offsets]
+    curve = [list(split.point(offset)) for offset in offsets]
+    if not any(recall for _, _, recall in curve):
+        logger.warning("No entity of the validation split is found at any operating point: none is stored.")
+        return
+    model.config.operating_curve = curve
     if target := targets(task):
         offset, precision, recall = choose_point(model.config.operating_curve, **target)
         model.config.entity_offset = offset

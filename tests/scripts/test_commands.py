@@ -70,6 +70,9 @@ def test_what_is_typed_wrong_is_refused_before_slow_imports(
     with pytest.raises(SystemExit, match=named):
         parse_run(GROUPS, "A command.", typed=typed.split())
     check_typed(GROUPS, ["--train_file", "train.csv", "--text_column_name=words", "--label_column_name", "tag"])
+    check_typed(GROUPS, ["names.yaml", "--train_file", "train.csv", "--text_column_name", "a name of the recipe"])
+    Path("train.csv").write_text("words ,tag\nOslo is cold,O\n", encoding="utf-8")
+    check_typed(GROUPS, ["--train_file", "train.csv", "--text_column_name", "words "])
 
 
 def test_flags_of_transformers_are_not_taken_for_mistakes() -> None:

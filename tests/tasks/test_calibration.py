@@ -59,6 +59,8 @@ def test_a_target_takes_the_best_of_the_points_that_reach_it() -> None:
     assert best_point(curve, recall=0.9) == curve[2]  # the highest
     assert best_point(curve, precision=0.6) == curve[1]
     assert best_point(curve, precision=0.95) == curve[0]
+    nothing = [(-6.0, 0.0, 0.0), (0.0, 0.0, 0.0), (6.0, 0.0, 0.0)]
+    assert best_point(nothing, recall=0.9) == best_point(nothing, precision=0.9) == nothing[1]
 
 
 @pytest.mark.parametrize("use_crf", [True, False])

@@ -85,6 +85,10 @@ def test_stray_files_and_links_are_not_uploaded(tmp_path: Path) -> None:
     for folder in (run, run / "report"):
         (folder / "classes_validation.md").symlink_to(elsewhere)
     assert publishing.files_to_share(run) == expected
+    (run / "config.json").write_text('{"auto_map": {"AutoModel": "code/lost.Model"}}', encoding="utf-8")
+    with pytest.raises(UserError, match=r"lost\.py"):
+        publishing.files_to_share(run)
+    (run / "config.json").write_text('{"auto_map": {"AutoModel": "code/modeling_star.Model"}}', encoding="utf-8")
     (run / "report" / "predictions_test.jsonl").touch()
     assert publishing.files_to_share(run, predictions=True) == [*expected, "report/predictions_test.jsonl"]
     (run / "README.md").write_text("---\ntags: [a]\nwidget:\n- text: Patient X.\n---\nA card.\n", encoding="utf-8")
