@@ -196,8 +196,9 @@ def check_packages(arguments: argparse.Namespace) -> None:
         needed.append("pyarrow")
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
+        named = model if os.path.exists(model) else f"{model}, which is no folder in {os.getcwd()},"
         raise SystemExit(
-            f"{Path(sys.argv[0]).name}: {model} needs {' and '.join(missing)}: write pip install {' '.join(missing)}"
+            f"{Path(sys.argv[0]).name}: {named} needs {' and '.join(missing)}: write pip install {' '.join(missing)}"
         )
 
 
