@@ -217,7 +217,8 @@ def integrated_gradients(
     target: Callable[[Any], Tensor],
 ) -> tuple[list[float], float]:
     """
-    Integrated gradients (Sundararajan et al. 2017, https://arxiv.org/abs/1703.01365) over the embeddings of tokens.
+    Integrated gradients (Sundararajan et al. 2017, https://arxiv.org/abs/1703.01365) over the embeddings of tokens,
+    the features of their characters and the vectors of words. An unknown word has zeros for the last two.
 
     Args:
         model: in eval mode.
@@ -233,24 +234,31 @@ def integrated_gradients(
         UserError: with the most points they do not add up to COMPLETENESS.
     """
     table, n = model.get_input_embeddings(), len(special)
-    paths: list[Tensor] = []
+    embeddings = getattr(model.base_model, "embeddings", None)
+    joined = [getattr(embeddings, name, None) for name in ("characters", "word_vectors")]
+    parts = [table, *(part for part in joined if part is not None)]
 
-    def run(shares: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The target at shares of the way from baseline to text, the interpolated embeddings, the way `[1, n, w]`."""
+    def run(shares: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        """The target at shares of the way from baseline to text; of each part what is interpolated, and the way."""
+        points: list[Tensor] = []
+        ways: list[Tensor] = []
 
-        def interpolate(_: Any, __: Any, output: Tensor) -> Tensor:
+        def interpolate(part: Any, _: Any, output: Tensor) -> Tensor:
             whole = output.detach().reshape(len(shares), n, -1)
-            start = torch.zeros_like(whole) if baseline_id is None else table.weight[baseline_id].detach()
+            is_zero = part is not table or baseline_id is None
+            start = torch.zeros_like(whole) if is_zero else table.weight[baseline_id].detach()
             way = (whole - start).masked_fill(special[:, None].to(whole.device), 0)
-            paths[:] = [(whole + (shares.to(whole) - 1)[:, None, None] * way).requires_grad_(), way[:1]]
-            return paths[0].reshape(output.shape)
+            points.append((whole + (shares.to(whole) - 1)[:, None, None] * way).requires_grad_())
+            ways.append(way[:1])
+            return points[-1].reshape(output.shape)
 
-        hook = table.register_forward_hook(interpolate)
+        hooks = [part.register_forward_hook(interpolate) for part in parts]
         try:
             values = target(model(**{name: x.expand(len(shares), -1) for name, x in inputs.items()}, return_dict=True))
         finally:
-            hook.remove()
-        return values, paths[0], paths[1]
+            for hook in hooks:
+                hook.remove()
+        return values, points, ways
 
     low, high = run(torch.tensor([0.0, 1.0]))[0].tolist()
     points = 32
@@ -258,9 +266,9 @@ def integrated_gradients(
         nodes, shares = (torch.from_numpy(x) for x in np.polynomial.legendre.leggauss(points))
         total = torch.zeros(n, dtype=torch.float64)
         for some, weights in zip(*(x.split(max(_TOKENS_AT_ONCE // n, 1)) for x in (nodes, shares)), strict=True):
-            values, embedded, way = run((some + 1) / 2)
-            [slopes] = torch.autograd.grad(values.sum(), embedded)
-            total += ((slopes * way).sum(-1).cpu().double() * weights[:, None] / 2).sum(0)
+            values, embedded, ways = run((some + 1) / 2)
+            for slopes, way in zip(torch.autograd.grad(values.sum(), embedded), ways, strict=True):
+                total += ((slopes * way).sum(-1).cpu().double() * weights[:, None] / 2).sum(0)
         error = abs(float(total.sum()) - (high - low))
         if error <= COMPLETENESS:
             return total.tolist(), high - low

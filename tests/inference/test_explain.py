@@ -71,6 +71,26 @@ def test_attributions_add_up_and_other_tokens_have_none(
     )
 
 
+def test_attributions_contain_what_characters_add(tmp_path: Path) -> None:
+    predictor = saved(
+        tmp_path, "StarTransformer", "ForSequenceClassification", char_features=True, tokenizer=TOKENIZER
+    )
+    table = predictor.model.get_input_embeddings()
+    with torch.no_grad():
+        table.weight[:] = table.weight[TOKENIZER.unk_token_id]  # nothing but characters tells words apart
+    [found] = explain(predictor, TEXT).attributions
+    inputs = TOKENIZER(TEXT, return_tensors="pt")
+    unknown = inputs["input_ids"].clone()
+    unknown[0, 1:-1] = TOKENIZER.unk_token_id
+    with torch.no_grad():
+        logits = [predictor.model(input_ids=ids).logits[0] for ids in (inputs["input_ids"], unknown)]
+    expected = float((logits[0] - logits[1])[predictor.model.config.label2id[found.label]])
+    assert abs(expected) > 2 * COMPLETENESS
+    assert found.difference == pytest.approx(expected, abs=1e-4)
+    assert sum(found.values) == pytest.approx(expected, abs=COMPLETENESS)
+    assert all(found.values[1:-1])
+
+
 def test_attributions_contain_what_the_ngrams_add(tmp_path: Path) -> None:
     predictor = saved(tmp_path, "StarTransformer", "ForSequenceClassification", ngram_buckets=64)
     [with_ngrams] = explain(predictor, TEXT).attributions
