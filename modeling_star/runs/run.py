@@ -107,6 +107,7 @@ def run(
             return plan_seeds(folders, training, config)
 
         plan = as_main_process(begin, training)
+        logger.info(f"Output folder: {folder}")
         task = load_task(task_class, model_args, data_args, run_args, splits)
         warn_about_overlap(task.data.splits, task.input_columns)
         results = {}
