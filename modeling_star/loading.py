@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import json
 import re
+import threading
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -30,6 +31,9 @@ MANIFEST = "manifest.json"
 MODEL_FILES = ("*.safetensors", "*.safetensors.index.json", "tokenizer.json", "tfidf.json")
 """What the manifest of a trained model protects: weights and tokenizer. Its configuration may be edited."""
 
+# While transformers loads a model, no model of the process ties its weights; where two threads load at once, that can
+# stay so (5.23, findings/transformers_loads_in_threads.sh).
+_ONE_LOADS = threading.Lock()
 _WITH_LABELS = ("ForTokenClassification", "ForSequenceClassification")
 # Earlier versions of transformers saved the pooler of a BERT with heads that do not use it.
 _UNUSED = re.compile(r"(^|\.)pooler\.")
@@ -156,7 +160,7 @@ def load_model(auto: str, name: str, **options: Any) -> PreTrainedModel:
     check_files(name)
     if (Path(name) / "model.onnx").is_file() and not any(Path(name).glob("*.safetensors")):
         raise UserError(f"{name} is an exported model, which only predicts: name the folder that was exported.")
-    with reading_model("weights", name):
+    with reading_model("weights", name), _ONE_LOADS:
         model, info = getattr(transformers, auto).from_pretrained(name, output_loading_info=True, **options)
     missing, more = info["missing_keys"], info["unexpected_keys"]
     if not is_own(name):

@@ -4,7 +4,9 @@ import json
 import os
 import shutil
 import stat
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -202,3 +204,20 @@ def test_a_bert_whose_weights_are_not_all_there_is_not_copied(lacking: str, tmp_
     for use in uses:
         with pytest.raises(ValueError, match=lacking):
             use()
+
+
+def test_threads_load_one_after_the_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise models that are made later may not tie their weights (findings/transformers_loads_in_threads.sh)."""
+    kind = modeling_star.StarTransformerForSequenceClassification
+    make, begun, ended = kind.__init__, list[float](), list[float]()
+
+    def slowly(self: Any, config: Any) -> None:
+        begun.append(time.monotonic())
+        make(self, config)
+        time.sleep(0.05)
+        ended.append(time.monotonic())
+
+    monkeypatch.setattr(kind, "__init__", slowly)
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(lambda _: load_model("AutoModelForSequenceClassification", str(folder)), range(3)))
+    assert all(end <= next_one for end, next_one in zip(ended[:-1], begun[1:], strict=True))
