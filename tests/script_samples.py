@@ -97,7 +97,7 @@ def write_vectors(path: Path, rows: Iterable[Row], width: int = 8) -> Path:
     return path
 
 
-def write_bert(folder: Path, texts: list[str], layers: int = 1) -> Path:
+def write_bert(folder: Path, texts: list[str], layers: int = 1, positions: int = 64) -> Path:
     """A BERT of a few numbers with a tokenizer trained on `texts`."""
     import torch
     from transformers import BertConfig, BertModel
@@ -107,7 +107,7 @@ def write_bert(folder: Path, texts: list[str], layers: int = 1) -> Path:
     tokenizer = train_tokenizer(texts, "wordpiece", vocab_size=300)
     torch.manual_seed(0)
     sizes = {"hidden_size": 12, "num_hidden_layers": layers, "num_attention_heads": 2, "intermediate_size": 24}
-    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=64, pad_token_id=0, **sizes)
+    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=positions, pad_token_id=0, **sizes)
     BertModel(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -11,7 +11,7 @@ class Value(NamedTuple):
 
 
 class Items(NamedTuple):
-    """The type of a list, by that of its items; a dictionary stands for objects."""
+    """The type of a list, by that of its items; a dictionary means that they are objects."""
 
     feature: Value | dict[str, Any]
 

@@ -43,6 +43,7 @@ NOT_RUN = {
     "uv pip install": "needs a network; the tests run in what it installs",
     "make ": "creates an environment; CI calls it",
     "hf auth login": "asks for a token",
+    "python -m modeling_star.kernels.cpu": "the runner takes no modules; tests/models/test_compiled.py compiles",
     "modeling-star push outputs/reviews yourname/star-reviews --private": "uploads; tests/scripts/test_hub.py does",
     "modeling-star demo": "serves until it is stopped; tests/real/test_demo.py clicks in its page",
     "modeling-star predict outputs/tagger --file shards/ --output_file entities.jsonl --ray": "tests/real/test_ray.py",
@@ -106,6 +107,8 @@ def write_data(folder: Path) -> None:
             for packed in (folder / f"{stem}.jsonl.gz", folder / "wnut17" / f"{stem}.jsonl.gz"):
                 packed.write_bytes(gzip.compress(jsonl(rows).encode()))
     shutil.copy(folder / "dev.txt", folder / "sentences.txt")
+    exported = {"text": "Maria went to Oslo .", "label": [[0, 5, "PER"], [14, 18, "LOC"]]}
+    (folder / "export.jsonl").write_text(jsonl([exported] * 20), encoding="utf-8")
     unlabelled = [" ".join(row["tokens"]) for row in entities["train"]]
     (folder / "more.txt").write_text("\n".join(unlabelled), encoding="utf-8")
     (folder / "articles.txt.gz").write_bytes(gzip.compress((folder / "articles.txt").read_bytes()))
@@ -113,7 +116,7 @@ def write_data(folder: Path) -> None:
     (folder / "shards" / "1.jsonl").write_text(plain, encoding="utf-8")
     (folder / "more.jsonl.gz").write_bytes(gzip.compress(plain.encode()))
     for name in ("bert-base-uncased", "sentence-transformers/all-MiniLM-L6-v2"):
-        write_bert(folder / name, [row["text"] for row in reviews["train"]], layers=4)
+        write_bert(folder / name, [row["text"] for row in reviews["train"]], layers=4, positions=512)
     vectors = [f"{character} " + " ".join(["0.1"] * 16) for character in CHINESE]
     (folder / "VECTORS.txt").write_text("\n".join(vectors) + "\n", encoding="utf-8")
     words = [f"{first}{second} 0.1 0.2" for first in CHINESE for second in CHINESE]
