@@ -252,10 +252,22 @@ class StarTrainer(Trainer):
         prediction_loss_only: bool,
         ignore_keys: list[str] | None = None,
     ) -> tuple[Any, Any, Any]:
-        """As in Trainer, with the best paths of a CRF, which are scored (`CRFLoss.preprocess_logits`)."""
+        """
+        As in Trainer, with the best paths of a CRF, which are scored (`CRFLoss.preprocess_logits`). Of labelled rows
+        logits are as learnt: Trainer hides the labels from a model whose loss it computes itself, which would then
+        divide its logits by the temperature.
+        """
         if ignore_keys is None and getattr(self.model, "crf", None) is not None:
             ignore_keys = []
-        return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+        config = self.model.config
+        temperature = getattr(config, "calibration_temperature", 1.0)
+        if temperature == 1 or "labels" not in inputs:
+            return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+        config.calibration_temperature = 1.0
+        try:
+            return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+        finally:
+            config.calibration_temperature = temperature
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         """As in Trainer, with all rows in their order."""

@@ -1,18 +1,21 @@
 """Temperatures, operating points and their reports: what is measured is what a predictor gives."""
 
 import json
+import random
 import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from datasets import Dataset, DatasetDict
 from real_data import data_folder
 from saved_models import SCHEMES, TEXTS, saved, with_vocabulary
 from transformers import DataCollatorForTokenClassification
 
 from modeling_star import StarTagger
+from modeling_star.commands.parser import from_values
 from modeling_star.data.splits import load_splits
 from modeling_star.data.tagging import as_sentences, tokenize_and_align
 from modeling_star.errors import UserError
@@ -20,7 +23,11 @@ from modeling_star.evaluation.calibration import calibration_error, error_by_cha
 from modeling_star.evaluation.metrics import EntityScores
 from modeling_star.inference import Predictor
 from modeling_star.inference.operating_point import best_point
+from modeling_star.loading import load_model
+from modeling_star.runs.run import run
 from modeling_star.tasks.calibration import TaggedSplit, fit_temperature, labelled
+from modeling_star.tasks.sequence_classification import ClassificationTask
+from modeling_star.training.arguments import ClassificationArguments, ClassificationModelArguments, LabelRunArguments
 
 
 def test_the_calibration_error_is_that_of_plain_loops() -> None:
@@ -104,6 +111,33 @@ def test_a_trained_tagger_has_its_curve_and_its_operating_point() -> None:
     assert tagger.predict(sentences[:2]) == tags[:2]
     with pytest.raises(UserError, match="CRF"):
         StarTagger(config_overrides=f"{shape},use_crf=false", arguments={"target_recall": 0.5}).fit(sentences, tags)
+
+
+def test_a_run_reports_the_probabilities_that_its_model_predicts(tmp_path: Path) -> None:
+    """The temperature divides logits once, and the loss is that of the logits as learnt."""
+    names, flipped = ("negative", "positive"), random.Random(0)
+    labels = [number % 2 for number in range(60)]
+    texts = [f"a {('dull', 'fine')[label]} film {number}" for number, label in enumerate(labels)]
+    noisy = [1 - label if flipped.random() < 0.3 else label for label in labels]
+    for split, own in (("train", labels), ("validation", noisy)):
+        rows = ({"text": text, "label": names[label]} for text, label in zip(texts, own, strict=True))
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    files = {f"{split}_file": str(tmp_path / f"{split}.jsonl") for split in ("train", "validation")}
+    training = {"num_train_epochs": 8, "learning_rate": 1e-2, "do_train": True, "do_eval": True, "use_cpu": True}
+    other = {"config_overrides": "hidden_size=16,num_attention_heads=2", "tfidf_vote": False, "tfidf_baseline": False}
+    groups = (ClassificationModelArguments, ClassificationArguments, LabelRunArguments)
+    given = {**files, **training, **other, "output_dir": str(tmp_path / "run")}
+    _, results = run(ClassificationTask, *from_values(groups, given))
+    predictor = Predictor(tmp_path / "run", dtype="float32")
+    assert predictor.saved.config.calibration_temperature > 1.2
+    lines = (tmp_path / "run" / "report" / "predictions_validation.jsonl").read_text(encoding="utf-8").splitlines()
+    reported = [json.loads(line)["score"] for line in lines]
+    predicted = [found[0]["score"] for _, found in predictor.predict(texts)]
+    assert reported == pytest.approx(predicted, abs=1e-3)
+    tokens = predictor.tokenizer(texts, return_tensors="pt", padding=True)
+    model = load_model("AutoModelForSequenceClassification", str(tmp_path / "run"))
+    loss = model(**tokens, labels=torch.tensor(noisy)).loss
+    assert results["eval_loss"] == pytest.approx(float(loss), rel=1e-3)
 
 
 @pytest.mark.parametrize(
