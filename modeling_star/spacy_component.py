@@ -28,7 +28,8 @@ class SpacyComponent:
     A tagger of entities adds to `doc.ents`, one of parts of speech sets `token.tag_`, a classifier adds to `doc.cats`.
     An entity that ends within a token of spaCy gets the whole token. `doc._.modeling_star[name]` has the predictions
     of the component with that name as `Predictor` returns them, scores included, and `doc.spans[name]` all entities
-    with `attrs["scores"]`; the score of an entity is also in `span._.score`.
+    with `attrs["scores"]`; the score of an entity is also in `span._.score`. Of readings
+    that overlap, `doc.ents` has the most probable one.
 
     Args:
         name: of the component.
@@ -38,13 +39,22 @@ class SpacyComponent:
             these remain, as with spaCy's own tagger and entity ruler. Blocked tokens never get an entity, and a
             category of the same name is always replaced.
         dtype: the precision, as of a `Predictor`.
+        recall, precision: the operating point, as of a `Predictor`.
     """
 
     def __init__(
-        self, name: str, model: str, batch_size: int, overwrite: bool = False, dtype: "Dtype | None" = "auto"
+        self,
+        name: str,
+        model: str,
+        batch_size: int,
+        overwrite: bool = False,
+        dtype: "Dtype | None" = "auto",
+        recall: float | None = None,
+        precision: float | None = None,
     ) -> None:
-        self.name, self.model, self.batch_size, self.overwrite = name, model, batch_size, overwrite
-        self.dtype = dtype
+        self.name, self.model, self.overwrite = name, model, overwrite
+        names = ("batch_size", "dtype", "recall", "precision")
+        self.options: dict[str, Any] = dict(zip(names, (batch_size, dtype, recall, precision), strict=True))
         if not Doc.has_extension("modeling_star"):
             Doc.set_extension("modeling_star", default={})
         if not Span.has_extension("score"):
@@ -60,7 +70,7 @@ class SpacyComponent:
         """
         from .inference import Predictor  # needs `datasets`, which a pipeline without this component does not
 
-        predictor = Predictor(self.model, text_column_name="text", batch_size=self.batch_size, dtype=self.dtype)
+        predictor = Predictor(self.model, text_column_name="text", **self.options)
         if predictor.pairs or predictor.saved.task not in ("token-classification", "text-classification"):
             kind = "pairs of texts" if predictor.pairs else predictor.saved.task
             raise UserError(f"{self.model} is a model for {kind}: name a tagger or a classifier of single texts.")
@@ -93,15 +103,23 @@ class SpacyComponent:
             return
         scores = [each["score"] for each in found]
         doc.spans[self.name] = SpanGroup(doc, name=self.name, spans=spans, attrs={"scores": scores})
-        for span, score in zip(spans, scores, strict=True):
+        probable = sorted(zip(scores, spans, strict=True), key=lambda pair: -pair[0])
+        for score, span in reversed(probable):  # of two types of one span the more probable one comes last
             span._.score = score
-        longest = filter_spans(spans)  # spaCy allows no overlap; the longest span of several remains
-        if len(longest) < len(spans):
-            logger.warning(
-                f"{len(spans) - len(longest)} of {len(spans)} entities share a token with another: omitted."
-            )
+        if self.predictor.min_probability is None:
+            apart = filter_spans(spans)  # spaCy allows no overlap; the longest span of several remains
+            if len(apart) < len(spans):
+                logger.warning(
+                    f"{len(spans) - len(apart)} of {len(spans)} entities share a token with another: omitted."
+                )
+        else:  # of readings that overlap, the most probable ones
+            apart, taken = [], set[int]()
+            for _, span in probable:
+                if taken.isdisjoint(tokens := range(span.start, span.end)):
+                    apart.append(span)
+                    taken.update(tokens)
         blocked = [doc[token.i : token.i + 1] for token in doc if token.ent_iob_ == "B" and not token.ent_type]
-        earlier, new = list(doc.ents), _apart(longest, blocked)
+        earlier, new = list(doc.ents), _apart(apart, blocked)
         if self.overwrite:
             earlier = _apart(earlier, new)
             for token in (token for span in new for token in span):
@@ -137,11 +155,18 @@ def _apart(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
 
 @Language.factory(
     "modeling_star",
-    default_config={"batch_size": 128, "overwrite": False, "dtype": "auto"},
+    default_config={"batch_size": 128, "overwrite": False, "dtype": "auto", "recall": None, "precision": None},
     assigns=["doc.ents", "doc.cats", "token.tag", "doc._.modeling_star"],
 )
 def create(
-    nlp: Language, name: str, model: str, batch_size: int, overwrite: bool, dtype: "Dtype | None"
+    nlp: Language,
+    name: str,
+    model: str,
+    batch_size: int,
+    overwrite: bool,
+    dtype: "Dtype | None",
+    recall: float | None,
+    precision: float | None,
 ) -> SpacyComponent:
     """The component; an entry point of the package, so that spaCy finds its name."""
-    return SpacyComponent(name, model, batch_size, overwrite, dtype)
+    return SpacyComponent(name, model, batch_size, overwrite, dtype, recall, precision)

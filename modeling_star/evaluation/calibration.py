@@ -71,8 +71,9 @@ def plot_reliability(
 
 def plot_operating_curve(
     curve: Sequence[Sequence[float]],
-    listed: Sequence[Sequence[float]],
-    stored: Sequence[float],
+    bounds: Sequence[Sequence[float]],
+    named: Sequence[Sequence[float]],
+    stored: tuple[str, float, float],
     path: str | os.PathLike[str],
     *,
     title: str,
@@ -82,23 +83,26 @@ def plot_operating_curve(
 
     Args:
         curve: offset, precision, recall.
-        listed: probability, precision, recall.
-        stored: the point of the curve at which the model predicts.
+        bounds: probability, precision, recall.
+        named: those of the bounds that get their number.
+        stored: the name of the point at which the model predicts, precision, recall.
         path: the PNG to write.
     """
     figure, (axis,) = new_figure(width=5.2, height=4)
     for points, color, label in (
         (curve, BLUE, "best paths with an offset"),
-        (listed, GREEN, "all spans above a probability"),
+        (bounds, GREEN, "all spans above a probability"),
     ):
-        _, precisions, recalls = zip(*points, strict=True)
+        # Where nothing is found there is no precision.
+        _, precisions, recalls = zip(*([each for each in points if any(each[1:])] or points), strict=True)
         axis.plot(recalls, precisions, color=color, marker="o", markersize=3, linewidth=1.4, label=label)
-    for probability, precision, recall in listed:
+    for probability, precision, recall in named:
         axis.annotate(
             f"{probability:g}", (recall, precision), xytext=(5, 3), textcoords="offset points", fontsize=7, color=GREEN
         )
-    label = f"operating point (offset {stored[0]:g})"
-    axis.plot(stored[2], stored[1], color=ORANGE, marker="*", markersize=12, linestyle="", label=label)
+    name, precision, recall = stored
+    label = f"operating point ({name})"
+    axis.plot(recall, precision, color=ORANGE, marker="*", markersize=12, linestyle="", label=label)
     axis.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel="recall of entities", ylabel="precision")
     axis.grid(alpha=0.25)
     axis.legend(frameon=False, fontsize=8)

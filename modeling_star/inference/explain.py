@@ -16,7 +16,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
+from ..data.entities import EntityGroups
 from ..errors import UserError
+from .operating_point import without_overlaps
 from .prediction import Predictor
 
 
@@ -121,7 +123,9 @@ def explain(predictor: Predictor, text: str) -> Explanation:
     spans = [(int(start), int(end)) for start, end in encoding.pop("offset_mapping")[0]]
     special = encoding.pop("special_tokens_mask")[0].bool()
     inputs = {name: x.to(model.device) for name, x in encoding.items()}
-    targets = _class_target if task == "text-classification" else _entity_targets
+    targets = _class_target
+    if task == "token-classification":
+        predictions, targets = without_overlaps(predictions), _entity_targets
     attributions = []
     with encoder_alone(model) as votes:
         for label, score, target in targets(model, inputs, spans, predictions):
@@ -151,16 +155,20 @@ def _class_target(model: PreTrainedModel, inputs: dict[str, Tensor], spans: Any,
 def _entity_targets(
     model: PreTrainedModel, inputs: dict[str, Tensor], spans: list[tuple[int, int]], predictions: list[Any]
 ) -> list[Any]:
-    """For each entity the mean logit of its tokens' labels."""
+    """For each entity the mean logit of its tokens' labels: of the path, or else the best ones of its type."""
     output = model(**inputs, return_dict=True)
     paths = getattr(output, "paths", None)
     path = (output.logits.argmax(-1) if paths is None else paths)[0]
+    kinds = [kind for _, kind in EntityGroups(list(model.config.id2label.values())).tags]
     targets = []
     for entity in predictions:
         inside = [k for k, (start, end) in enumerate(spans) if start < entity["end"] and end > entity["start"]]
+        of_kind = torch.tensor([n for n, kind in enumerate(kinds) if kind == entity["label"]], device=path.device)
+        best = of_kind[output.logits[0, inside][:, of_kind].argmax(-1)]
+        own = torch.where(torch.isin(path[inside], of_kind), path[inside], best)
 
-        def target(output: Any, columns: list[int] = inside) -> Tensor:
-            return output.logits[:, columns, path[columns]].mean(-1)
+        def target(output: Any, columns: list[int] = inside, labels: Tensor = own) -> Tensor:
+            return output.logits[:, columns, labels].mean(-1)
 
         targets.append((f"{entity['text']}: {entity['label']}", entity["score"], target))
     return targets

@@ -80,6 +80,10 @@ class BestPathPipeline(TokenClassificationPipeline):
         copies = [{**output, "offset_mapping": _copied(output["offset_mapping"])} for output in all_outputs]
         entities = super().postprocess(copies, *args, **kwargs)
         if self._scorer is not None and len(all_outputs) == 1:
+            strategy = kwargs.get("aggregation_strategy")
+            is_grouped = strategy is not None and strategy.value != "none"
+            if is_grouped and getattr(self.model.config, "entity_bound", None) is not None:
+                return self._listed(all_outputs[0])
             self._score_spans([entity for entity in entities if "entity_group" in entity], all_outputs[0])
         return entities
 
@@ -93,12 +97,9 @@ class BestPathPipeline(TokenClassificationPipeline):
 
     def _score_spans(self, groups: list[dict[str, Any]], output: dict[str, Any]) -> None:
         """Set the scores of the groups of a text to the probabilities of their spans."""
-        (offsets,) = output["offset_mapping"].numpy() if output.get("offset_mapping") is not None else (None,)
+        offsets = _offsets(output)
         if offsets is None or not groups:
             return
-        if output.get("word_to_chars_map") is not None:
-            words = [0 if word is None else output["word_to_chars_map"][word][0] for word in output["word_ids"]]
-            offsets = offsets + np.array(words)[:, None]
         has_tag = self._scorer.chain(output["input_ids"][0].cpu().numpy())
         arrays = {name: output[name][0].float().cpu().numpy() for name in ("logits", "log_marginals", "messages")}
         tokens, labels = offsets[has_tag], arrays["logits"][has_tag].argmax(-1)
@@ -112,6 +113,25 @@ class BestPathPipeline(TokenClassificationPipeline):
         scores = self._scorer(log_marginals, messages, texts, firsts, lasts, labels[firsts])
         for index, score in zip(known, scores.tolist(), strict=True):
             groups[index]["score"] = score
+
+    def _listed(self, output: dict[str, Any]) -> list[dict[str, Any]]:
+        """All spans of a text with at least the probability that the model has stored, as groups."""
+        ids, offsets = output["input_ids"][0].cpu().numpy(), _offsets(output)
+        columns = np.flatnonzero(self._scorer.chain(ids))
+        if not len(columns):
+            return []
+        log_marginals, messages = (output[name][0].float().cpu().numpy() for name in ("log_marginals", "messages"))
+        texts, bound = np.zeros(len(columns), dtype=np.int64), self.model.config.entity_bound
+        spans = self._scorer.above(bound, log_marginals[columns], messages[columns], texts)
+        found, (special,) = [], output["special_tokens_mask"].cpu().numpy()
+        for first, last, label, score in zip(*(each.tolist() for each in spans), strict=True):
+            after = columns[last + 1] if last + 1 < len(columns) else len(ids)
+            tokens = [column for column in range(columns[first], after) if not special[column]]
+            group = {"entity_group": self._scorer.groups.kind(label), "score": score}
+            group["word"] = self.tokenizer.convert_tokens_to_string(self.tokenizer.convert_ids_to_tokens(ids[tokens]))
+            ends = (None, None) if offsets is None else (int(offsets[tokens[0], 0]), int(offsets[tokens[-1], 1]))
+            found.append({**group, "start": ends[0], "end": ends[1]})
+        return found
 
     def _joined(self, outputs: list[dict[str, Any]]) -> dict[str, Any]:
         """The whole text, with what the model gave for each token in the window in which it counts."""
@@ -145,6 +165,17 @@ class BestPathPipeline(TokenClassificationPipeline):
         return [
             {**self.group_sub_entities(group), "score": score} for group, score in zip(groups, products, strict=True)
         ]
+
+
+def _offsets(output: dict[str, Any]) -> np.ndarray | None:
+    """The characters of each token in the text, `[n, 2]`; of a list of words in these, joined."""
+    if output.get("offset_mapping") is None:
+        return None
+    (offsets,) = output["offset_mapping"].numpy()
+    if output.get("word_to_chars_map") is None:
+        return offsets
+    words = [0 if word is None else output["word_to_chars_map"][word][0] for word in output["word_ids"]]
+    return offsets + np.array(words)[:, None]
 
 
 def _copied(offsets: Tensor | None) -> Tensor | None:

@@ -21,7 +21,7 @@ from ..data.writing_systems import between_words
 from ..errors import UserError
 from ..version import __version__
 from .inputs import texts_of
-from .operating_point import check_targets, choose_point
+from .operating_point import OperatingPoint, check_targets, choose_point
 from .output_rows import Prediction
 from .span_probabilities import SpanScorer
 
@@ -145,7 +145,8 @@ class Predictor:
         null_threshold: for question answering, see `answer_question`.
         threshold: for several labels per text, predict those with a higher probability; `None`: 0.5.
         recall, precision: for a tagger with a CRF, the least share of the entities that is found, or of those found
-            that is right, by the curve of its validation data; `None`: the operating point that was stored.
+            that is right, by the curves of its validation data; `None`: the operating point that was stored. It may
+            be all spans above a probability, overlapping ones too.
         min_probability: for a tagger with a CRF, list all spans with at least this probability, overlapping ones too,
             in place of the best path; with `n_best` 0.01 by default.
         n_best: list at most so many spans of a text, the most probable ones.
@@ -220,12 +221,15 @@ class Predictor:
         for name in ("recall", "precision"):
             if tagging[name] is not None and (min_probability is not None or n_best is not None):
                 raise UserError(f"--{name} has no effect beside --min_probability and --n_best: omit it, or these.")
-        self.offset = offset_for(saved, recall, precision)
+        point = point_for(saved, recall, precision)
+        self.offset = None if point is None else point.offset
         if min_probability is not None and not 0 < min_probability <= 1:
             raise UserError(f"--min_probability {min_probability:g} is given: write one above 0 and up to 1, as 0.1.")
         if n_best is not None and n_best < 1:
             raise UserError(f"--n_best {n_best} is given: write 1 or more.")
-        self.min_probability = _LEAST if n_best is not None and min_probability is None else min_probability
+        stored = getattr(saved.config, "entity_bound", None) if point is None else point.bound
+        least = stored if n_best is None else _LEAST
+        self.min_probability = least if min_probability is None else min_probability
         self.n_best = n_best
 
     @cached_property
@@ -740,9 +744,9 @@ class Predictor:
         ]
 
 
-def offset_for(saved: SavedModel, recall: float | None, precision: float | None) -> float | None:
+def point_for(saved: SavedModel, recall: float | None, precision: float | None) -> OperatingPoint | None:
     """
-    The offset of entities for a share of them; `None` without one.
+    The operating point for a share of the entities; `None` without one.
 
     Raises:
         UserError: the share is none, or the model has no curve.
@@ -750,13 +754,12 @@ def offset_for(saved: SavedModel, recall: float | None, precision: float | None)
     if recall is None and precision is None:
         return None
     check_targets(recall, precision, ("--recall", "--precision"))
-    curve = getattr(saved.config, "operating_curve", None)
-    if not curve:
+    if not getattr(saved.config, "operating_curve", None):
         raise UserError(
             f"{saved.name} has no curve of precision and recall: write modeling-star tag --model_name_or_path "
             f"{saved.name} --validation_file dev.conll --do_eval --target_recall 0.9 --output_dir {saved.name}-recall"
         )
-    return choose_point(curve, recall, precision)[0]
+    return choose_point(saved.config, recall, precision)
 
 
 def length_sorted_batches(rows: Sequence[int], lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:

@@ -34,7 +34,7 @@ class SpanScorer:
 
     def __init__(self, groups: EntityGroups, transitions: np.ndarray, carries_no_tag: np.ndarray) -> None:
         self.transitions = transitions.astype(np.float64)
-        self.carries_no_tag = carries_no_tag
+        self.carries_no_tag, self.groups = carries_no_tag, groups
         tags, self.outside = groups.tags, groups.outside
         self.kinds = np.array([[kind == other for _, other in tags] for _, kind in tags])
         """`[k, k]`, bool, whether two labels have one type."""
@@ -95,8 +95,8 @@ class SpanScorer:
         for at in range(0, len(texts), _SPANS_AT_ONCE):
             firsts = np.arange(at, min(at + _SPANS_AT_ONCE, len(texts)))
             weights = self._begun(log_marginals, messages, texts, firsts)[:, None] * self.kinds[kinds]
-            starts, types = np.nonzero(weights.sum(-1) >= bound)
-            weights, firsts, lasts, labels = weights[starts, types], firsts[starts], firsts[starts], kinds[types]
+            places, types = np.nonzero(weights.sum(-1) >= bound)
+            weights, firsts, lasts, labels = weights[places, types], firsts[places], firsts[places], kinds[types]
             while len(firsts):
                 found.append((firsts, lasts, labels, self._ended(weights, messages, texts, lasts)))
                 inside = np.flatnonzero(self._has_next(texts, lasts))

@@ -184,6 +184,9 @@ class EncoderConfig(BaseConfig):
             score plus this for each of its entities: above 0 it finds more of them. Probabilities stay.
         operating_curve (`list`, *optional*): offsets with the precision and the recall of entities that they have on
             validation data, `[[offset, precision, recall], ...]`.
+        entity_bound (`float`, *optional*): predictions list every span that is an entity with at least this
+            probability, overlapping ones too, in place of those of the best path; labels stay those of the path.
+        bound_curve (`list`, *optional*): bounds with precision and recall, as in `operating_curve`.
         hidden_act (`str`, defaults to `"relu"`): any activation that transformers knows by name.
         layer_norm_eps (`float`, defaults to 1e-5), initializer_range (`float`, defaults to 0.02): as in BERT.
     """
@@ -231,6 +234,8 @@ class EncoderConfig(BaseConfig):
     calibration_temperature: float | int = 1.0
     entity_offset: float | int = 0.0
     operating_curve: list | None = None
+    entity_bound: float | None = None
+    bound_curve: list | None = None
     hidden_act: str = "relu"
     layer_norm_eps: float | int = 1e-5
     initializer_range: float | int = 0.02
@@ -314,6 +319,10 @@ class EncoderConfig(BaseConfig):
             raise ValueError(f"crf_constraints={self.crf_constraints!r} is given without a CRF: set use_crf=True too.")
         if self.entity_offset and not self.use_crf:
             raise ValueError(f"entity_offset={self.entity_offset} is given without a CRF: set use_crf=True too.")
+        if self.entity_bound is not None and not (self.use_crf and 0 < self.entity_bound <= 1):
+            raise ValueError(
+                f"entity_bound={self.entity_bound} is given: a probability above 0 is allowed, with use_crf=True."
+            )
 
     def validate_temperature(self) -> None:
         """Part of strict validation: logits can be divided by the temperature."""

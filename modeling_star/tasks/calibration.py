@@ -1,6 +1,7 @@
 """
 How sure a trained model may be: the temperature of classifiers and taggers, and of a tagger of entities with a CRF the
-curve of precision and recall over offsets (`LinearChainCrf.best_paths`), from the validation split; reports of both.
+curves of precision and recall over offsets (`LinearChainCrf.best_paths`) and over bounds of the probability, from the
+validation split; reports of both.
 
 A tagger's temperature has the least log loss of "this predicted span is right": that of all labels is less than spans
 need, since most are O, of which it is sure and right (docs/decisions.md). Here windows of a long text count as texts.
@@ -10,7 +11,7 @@ Axes: b rows  n columns  k labels  s spans
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 from datasets import Dataset
 from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax
+from scipy.special import expit, log_softmax
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -28,7 +29,7 @@ from ..errors import UserError
 from ..evaluation.calibration import calibration_error, error_by_chance, plot_operating_curve, plot_reliability
 from ..evaluation.reports import markdown_table
 from ..files import write_text
-from ..inference.operating_point import best_point, choose_point
+from ..inference.operating_point import OperatingPoint, best_point, choose_point
 from ..inference.span_probabilities import SpanScorer
 from ..models.configuration_encoder import EncoderConfig
 from ..models.heads import ForTokenClassification, eval_mode
@@ -41,7 +42,10 @@ _FEWEST = 10  # right and wrong predictions that a temperature is fitted to
 _ROWS_AT_ONCE = 64
 # In units of the temperature, so that it is a factor of the odds of each entity.
 _OFFSETS = np.arange(-6, 6.25, 0.5)
-_BOUNDS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
+# Bounds of the probability from 0.00001 to 0.98, in even steps of its logit.
+_BOUNDS = [float(f"{bound:.4g}") for bound in expit(np.arange(-11.5, 4.25, 0.25))]
+_SHOWN_BOUNDS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
+_MISS = 0.02  # below its target: a share of a split is called missed
 _TARGETS = (*({"recall": x} for x in (0.8, 0.9, 0.95, 0.99)), *({"precision": x} for x in (0.8, 0.9, 0.95)))
 
 Scored = tuple[np.ndarray, np.ndarray]
@@ -52,7 +56,7 @@ def uncalibrated(model: PreTrainedModel) -> None:
     """Take back what an earlier training has fitted: the model is trained further."""
     if isinstance(model.config, EncoderConfig):
         model.config.calibration_temperature, model.config.entity_offset = 1.0, 0.0
-        model.config.operating_curve = None
+        model.config.operating_curve = model.config.bound_curve = model.config.entity_bound = None
 
 
 def fit_temperature(loss: Callable[[float], float]) -> float:
@@ -190,6 +194,17 @@ class TaggedSplit:
         right, true = sum(is_right for *_, is_right in spans), sum(map(len, self.true))
         return round(float(offset), 3), round(right / max(len(spans), 1), 4), round(right / max(true, 1), 4)
 
+    def bounds(self, temperature: float, bounds: Iterable[float]) -> list[tuple[float, float, float]]:
+        """Bounds of the probability, and the precision and recall of all spans above each."""
+        bounds = list(bounds)
+        probabilities, is_right = self.listed(temperature, min(bounds))
+        true, points = sum(map(len, self.true)), []
+        for bound in bounds:
+            found = is_right[probabilities >= bound]
+            right = int(found.sum())
+            points.append((bound, round(right / max(len(found), 1), 4), round(right / max(true, 1), 4)))
+        return points
+
     def scored(self, temperature: float) -> Scored:
         """The predicted spans, without an offset: their probabilities as a `Predictor` gives them."""
         spans = self._spans(self._best)
@@ -266,52 +281,73 @@ def calibrate_tagger(task: Task, trainer: Any) -> None:
     if model.crf is None or task.metrics.task != "entities":
         return
     offsets = _OFFSETS * model.config.calibration_temperature
-    curve = [list(split.point(offset)) for offset in offsets]
-    if not any(recall for _, _, recall in curve):
+    curve, bounds = [split.point(offset) for offset in offsets], []
+    if model.crf.has_vocabulary:  # without it a predictor has no probabilities of spans
+        bounds = split.bounds(model.config.calibration_temperature, _BOUNDS)
+    if not any(recall for _, _, recall in (*curve, *bounds)):
         logger.warning("No entity of the validation split is found at any operating point: none is stored.")
         return
-    model.config.operating_curve = curve
+    model.config.operating_curve = [list(point) for point in curve]
+    model.config.bound_curve = [list(point) for point in bounds] or None
     if target := targets(task):
-        offset, precision, recall = choose_point(model.config.operating_curve, **target)
-        model.config.entity_offset = offset
+        point = choose_point(model.config, **target)
+        model.config.entity_offset, model.config.entity_bound = point.offset, point.bound
+        what = f"the best path, with an offset of {point.offset:g}"
+        if point.bound is not None:
+            what = f"all spans with a probability of at least {point.bound:g}, overlapping ones too"
         logger.info(
-            f"Operating point: an offset of {offset:g}, with a precision of {precision:.3f} and a recall of "
-            f"{recall:.3f} on the validation split."
+            f"Operating point: {what}; on the validation split the precision is {point.precision:.3f} and the recall "
+            f"{point.recall:.3f}."
         )
 
 
-def tagger_report(folder: Path, name: str, model: ForTokenClassification, split: TaggedSplit) -> dict[str, str]:
-    """Write pictures and tables of a split; returns sections for the card."""
+def tagger_report(
+    folder: Path, name: str, model: ForTokenClassification, split: TaggedSplit, target: dict[str, float]
+) -> dict[str, str]:
+    """Write pictures and tables of a split, and warn where it misses a target; returns sections for the card."""
     temperature, curve = model.config.calibration_temperature, model.config.operating_curve
     before, sections = split.scored(1.0), {}
     if temperature != 1 and len(before[0]):
         table = calibration_report(folder, name, before, split.scored(temperature), temperature)
         sections[f"Probabilities of the {name} split"] = table
     if curve:
-        sections[f"Operating points of the {name} split"] = _operating_report(folder, name, model, split)
+        sections[f"Operating points of the {name} split"] = _operating_report(folder, name, model, split, target)
     if sections:
         write_text(folder / f"calibration_{name}.md", "\n\n".join(sections.values()) + "\n")
     return sections
 
 
-def _operating_report(folder: Path, name: str, model: ForTokenClassification, split: TaggedSplit) -> str:
-    """Draw the curve of a split, and show what the points chosen on the validation split reach on it."""
+def _operating_report(
+    folder: Path, name: str, model: ForTokenClassification, split: TaggedSplit, target: dict[str, float]
+) -> str:
+    """Draw the curves of a split, and show what the points chosen on the validation split reach on it."""
     config = model.config
     curve = {offset: split.point(offset) for offset, *_ in config.operating_curve}
-    stored = split.point(config.entity_offset)
-    rows: list[Sequence[object]] = [["stored", config.entity_offset, "", *stored[1:]]]
-    for target in _TARGETS:
-        offset, *reached = best_point(config.operating_curve, **target)
-        ((kind, value),) = target.items()
-        rows.append([f"{kind} {value:g}", offset, reached[kind == "recall"], *curve[offset][1:]])
+    of_bounds = {bound for bound, *_ in config.bound_curve or ()}
+    bounds = of_bounds | set(_SHOWN_BOUNDS) | ({config.entity_bound} - {None})
+    listed = {point[0]: point for point in split.bounds(config.calibration_temperature, sorted(bounds))}
+
+    def reached(point: OperatingPoint) -> tuple[float, float]:
+        _, precision, recall = curve[point.offset] if point.bound is None else listed[point.bound]
+        return precision, recall
+
+    stored = OperatingPoint(0, 0, config.entity_offset, config.entity_bound)
+    rows: list[Sequence[object]] = [["stored", str(stored), "", *reached(stored)]]
+    for each in _TARGETS:
+        point = best_point(config, **each)
+        ((kind, value),) = each.items()
+        rows.append([f"{kind} {value:g}", str(point), getattr(point, kind), *reached(point)])
+    for kind, value in target.items():
+        share = reached(stored)[kind == "recall"]
+        if share < value - _MISS:
+            logger.warning(
+                f"{name}: the {kind} of entities is {share:.3f} at the operating point that was chosen on the "
+                f"validation split for {value:g}: these texts differ, or that split is small."
+            )
     columns = ["reached on validation", f"{name} precision", f"{name} recall"]
-    probabilities, is_right = split.listed(config.calibration_temperature, min(_BOUNDS))
-    true = max(sum(map(len, split.true)), 1)
-    listed = []
-    for bound in _BOUNDS:
-        right = is_right[probabilities >= bound]
-        listed.append((bound, right.mean() if len(right) else 0.0, right.sum() / true))
+    shown = [listed[bound] for bound in _SHOWN_BOUNDS]
     path, title = folder / f"operating_points_{name}.png", f"{name}: precision and recall"
-    plot_operating_curve(list(curve.values()), listed, stored, path, title=title)
-    of_offsets = markdown_table(["target", "offset", *columns], rows)
-    return f"{of_offsets}\n\n{markdown_table(['--min_probability', 'precision', 'recall'], listed)}"
+    curves = list(curve.values()), [listed[bound] for bound in sorted(of_bounds or _SHOWN_BOUNDS)]
+    plot_operating_curve(*curves, shown, (str(stored), *reached(stored)), path, title=title)
+    of_points = markdown_table(["target", "point", *columns], rows)
+    return f"{of_points}\n\n{markdown_table(['--min_probability', 'precision', 'recall'], shown)}"

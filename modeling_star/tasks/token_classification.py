@@ -191,7 +191,7 @@ class TaggingTask(Task[TaggingArguments]):
             if self._trainer is not None and obstacle(self._trainer) is None:
                 model = self._trainer.model
                 tagged = TaggedSplit(model, features, self.collate(self._trainer.processing_class))
-                sections |= tagger_report(folder, split, model, tagged)
+                sections |= tagger_report(folder, split, model, tagged, targets(self))
         write_json_lines(folder / f"predictions_{split}.jsonl", rows)
         write_text(folder / f"predictions_{split}.conll", "".join(map(_conll, rows)))
         return sections

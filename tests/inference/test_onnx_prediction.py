@@ -76,10 +76,11 @@ def test_an_exported_folder_predicts_what_pytorch_predicts(
 def test_an_export_has_the_temperature_the_operating_point_and_all_spans(tmp_path: Path) -> None:
     curve = [[-1.0, 0.9, 0.2], [0.0, 0.7, 0.5], [3.0, 0.3, 0.9]]
     stored = {"calibration_temperature": 1.7, "entity_offset": -1.0, "operating_curve": curve}
+    stored["bound_curve"] = [[0.02, 0.1, 0.97]]
     folder = with_vocabulary(saved(tmp_path / "model", "TokenClassification", **ENTITIES, **stored))
     output = exported(folder, int8=True)
     counts = []
-    for options in ({}, {"recall": 0.8}, {"precision": 0.6}, {"min_probability": 0.1}):
+    for options in ({}, {"recall": 0.8}, {"precision": 0.6}, {"min_probability": 0.1}, {"recall": 0.95}):
         expected = Predictor(folder, **options).predict([*TEXTS, LONG])
         for (_, found), (_, entities) in zip(
             Predictor(output, **options).predict([*TEXTS, LONG]), expected, strict=True
@@ -90,9 +91,16 @@ def test_an_export_has_the_temperature_the_operating_point_and_all_spans(tmp_pat
             assert [e["score"] for e in found] == pytest.approx([e["score"] for e in entities], abs=1e-5)
         in_8_bits = Predictor(output / "model.int8.onnx", **options).predict([*TEXTS, LONG])
         counts.append(tuple(sum(len(found) for _, found in rows) for rows in (expected, in_8_bits)))
-    (few, few_int8), (many, many_int8), *_ = counts
-    assert few < many
-    assert few_int8 < many_int8
+    (few, few_int8), (many, many_int8), *_, (most, most_int8) = counts
+    assert few < many < most
+    assert few_int8 < many_int8 < most_int8
+    for path in (folder, output):
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        (path / "config.json").write_text(json.dumps(config | {"entity_bound": 0.02}), encoding="utf-8")
+        (path / "manifest.json").unlink(missing_ok=True)
+        found = Predictor(path).predict([*TEXTS, LONG])
+        assert sum(len(spans) for _, spans in found) == most
+        assert sum(len(spans) for _, spans in Predictor(path, recall=0.8).predict([*TEXTS, LONG])) == many
 
 
 def test_the_command_needs_four_small_packages(tmp_path: Path) -> None:

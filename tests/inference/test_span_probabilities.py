@@ -165,9 +165,12 @@ def test_without_a_crf_the_score_is_the_product_over_the_words(tmp_path: Path) -
 
 @pytest.mark.parametrize("kind", ["word", "wordpiece", "character"])
 @pytest.mark.parametrize("longest", [64, 24])
-def test_the_pipeline_gives_the_probabilities_of_the_predictor(kind: str, longest: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("bound", [None, 0.05])
+def test_the_pipeline_gives_the_probabilities_of_the_predictor(
+    kind: str, longest: int, bound: float | None, tmp_path: Path
+) -> None:
     labels = {"id2label": dict(enumerate(LABELS["iob2"])), "max_position_embeddings": longest}
-    folder = with_vocabulary(saved(tmp_path, "TokenClassification", kind, use_crf=True, **labels))
+    folder = with_vocabulary(saved(tmp_path, "TokenClassification", kind, use_crf=True, entity_bound=bound, **labels))
     predictor = Predictor(folder)
     tokenizer = predictor.tokenizer  # with the limit of the model
     options = {"aggregation_strategy": aggregation_for(tokenizer), "pipeline_class": BestPathPipeline}
@@ -176,5 +179,7 @@ def test_the_pipeline_gives_the_probabilities_of_the_predictor(kind: str, longes
     expected = [*tagger(texts[:6]), *tagger(texts[6:], is_split_into_words=True, delimiter=" ")]
     assert any(expected)
     for (_, found), groups in zip(predictor.predict(texts), expected, strict=True):
-        assert [(e["start"], e["end"]) for e in found] == [(e["start"], e["end"]) for e in groups]
+        assert [(e["label"], e["start"], e["end"]) for e in found] == [
+            (e["entity_group"], e["start"], e["end"]) for e in groups
+        ]
         assert [e["score"] for e in found] == pytest.approx([e["score"] for e in groups], abs=1e-5)

@@ -8,6 +8,7 @@ import spacy
 import torch
 from common import TINY
 from spacy.tokenizer import Tokenizer
+from transformers import AutoTokenizer
 
 import modeling_star
 from modeling_star.data.tokenizers import train_tokenizer
@@ -72,6 +73,24 @@ def test_entities_have_the_scores_of_the_predictor(tmp_path: Path) -> None:
     assert [span.text for span in doc.spans["modeling_star"]] == [entity.text for entity in doc.ents]
     assert doc.spans["modeling_star"].attrs["scores"] == scores
     assert [entity._.score for entity in type(doc)(doc.vocab).from_bytes(doc.to_bytes()).ents] == scores
+
+
+def test_of_overlapping_spans_a_document_has_the_most_probable_ones(tmp_path: Path) -> None:
+    points = {"operating_curve": [[0.0, 0.5, 0.5]], "bound_curve": [[0.01, 0.1, 0.9]]}
+    folder = saved(tmp_path / "tagger", "TokenClassification", IOB, use_crf=True, **points)
+    model = modeling_star.StarTransformerForTokenClassification.from_pretrained(folder)
+    model.set_vocabulary(AutoTokenizer.from_pretrained(folder))
+    model.classifier.weight.data.mul_(0.1)
+    model.save_pretrained(folder)
+    nlp = spacy.blank("en")
+    nlp.add_pipe("modeling_star", config={"model": folder, "recall": 0.9})
+    doc, ((_, found),) = nlp(TEXTS[0]), Predictor(folder, min_probability=0.01).predict(TEXTS[:1])
+    assert [span.text for span in doc.spans["modeling_star"]] == [entity["text"] for entity in found]
+    assert len(found) > len(doc.ents) > 0
+    left = [entity for entity in found if (entity["label"], entity["start"], entity["end"]) not in spans(doc)]
+    for entity in left:  # each shares a token with one that is at least as probable
+        inside = [e for e in doc.ents if e.start_char < entity["end"] and entity["start"] < e.end_char]
+        assert max(e._.score for e in inside) >= entity["score"]
 
 
 def test_an_entity_within_a_token_gets_the_token(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
