@@ -4,7 +4,7 @@ Time and memory of window attention beside transformers' own, in one process, on
 
     python experiments/benchmark_window.py                       forward and training step, up to 8,192 tokens
     python experiments/benchmark_window.py --lengths 32768 --modes forward --passes 1
-    python experiments/benchmark_window.py --systems bert-6 big-6 --lengths 8192
+    python experiments/benchmark_window.py --systems bert-6 big-6 --lengths 8192 --dtype bfloat16
     python experiments/benchmark_window.py --memory              peak memory, each in a process of its own
 
 Systems: a ModernBERT (7 layers of 256, 4 heads, every third one global, about the smallest Ettin) with attention by
@@ -84,6 +84,7 @@ def main() -> None:
     parser.add_argument("--lengths", nargs="+", type=int, default=[512, 2048, 8192])
     parser.add_argument("--modes", nargs="+", choices=("forward", "step"), default=["forward", "step"])
     parser.add_argument("--passes", type=int, default=3)
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--memory", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -98,7 +99,8 @@ def main() -> None:
                     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
                         found.append(pool.submit(peak, name, length, mode).result())
             else:
-                models = [build(name, length).train(mode == "step") for name in arguments.systems]
+                dtype = getattr(torch, arguments.dtype)
+                models = [build(name, length).to(dtype).train(mode == "step") for name in arguments.systems]
                 ids = torch.randint(5, 1000, (1, length))
                 rounds = [[timed(model, ids, mode) for model in models] for _ in range(arguments.passes)]
                 found = [statistics.median(times) for times in zip(*rounds, strict=True)]

@@ -95,8 +95,8 @@ class SpanScorer:
         for at in range(0, len(texts), _SPANS_AT_ONCE):
             firsts = np.arange(at, min(at + _SPANS_AT_ONCE, len(texts)))
             weights = self._begun(log_marginals, messages, texts, firsts)[:, None] * self.kinds[kinds]
-            places, types = np.nonzero(weights.sum(-1) >= bound)
-            weights, firsts, lasts, labels = weights[places, types], firsts[places], firsts[places], kinds[types]
+            starts, types = np.nonzero(weights.sum(-1) >= bound)
+            weights, firsts, lasts, labels = weights[starts, types], firsts[starts], firsts[starts], kinds[types]
             while len(firsts):
                 found.append((firsts, lasts, labels, self._ended(weights, messages, texts, lasts)))
                 inside = np.flatnonzero(self._has_next(texts, lasts))

@@ -38,8 +38,16 @@ class UnavailableError(Exception):
 
 
 def cache_folder() -> Path:
-    """Where compiled code of this user is kept."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "modeling_star"
+    """
+    Where compiled code of this user is kept.
+
+    Raises:
+        UnavailableError: there is no such folder, as for a user of a container whom its system does not know.
+    """
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "modeling_star"
+    except RuntimeError as error:
+        raise UnavailableError("the user has no home folder (export XDG_CACHE_HOME=FOLDER)") from error
 
 
 def levels_of_machine() -> tuple[str, ...]:
@@ -61,12 +69,12 @@ def find(name: str) -> Path | None:
     The compiled library of a level; `None` where there is none, or where it is not as it was written. A file that a
     full disk or a power cut has cut off would end the process when it is loaded.
     """
-    for folder in (SOURCE.parent, cache_folder()):
+    for folder in (lambda: SOURCE.parent, cache_folder):
         try:
-            for path in sorted(folder.glob(f"{_library_name(name)}-*.so")):
+            for path in sorted(folder().glob(f"{_library_name(name)}-*.so")):
                 if path.stem.rpartition("-")[2] == hashlib.sha256(path.read_bytes()).hexdigest():
                     return path
-        except OSError:  # what cannot be read is built again; where it cannot be written either, `build` says so
+        except (OSError, UnavailableError):  # it is built again; where it cannot be written either, `build` says so
             continue
     return None
 
@@ -129,10 +137,10 @@ fi
 
 def build_in_background(name: str) -> bool:
     """Start a process that compiles the library for later ones; false where another process does, or none can."""
-    stem = cache_folder() / _library_name(name)
-    new = stem.with_name(f"{stem.name}.building")
     nothing = subprocess.DEVNULL
     try:
+        stem = cache_folder() / _library_name(name)
+        new = stem.with_name(f"{stem.name}.building")
         command = _command(name, new)
         stem.parent.mkdir(parents=True, exist_ok=True)
         if new.exists() and time.time() - new.stat().st_mtime > LONGEST_BUILD:

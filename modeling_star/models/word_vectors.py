@@ -98,12 +98,12 @@ class WordVectors(nn.Module):
         starting = nn.functional.embedding(index, self.vectors).unbind(1)
         counts = exists.to(self.vectors.dtype)[..., None].unbind(1)
         # Words end in their sequence, so that none comes from another.
-        places: list[list[tuple[Tensor, Tensor]]] = [[], [], []]
+        roles: list[list[tuple[Tensor, Tensor]]] = [[], [], []]  # begins, inside, ends
         for length, (vector, count) in enumerate(zip(starting, counts, strict=True), start=2):
             for index_in_word in range(length):
-                place = 0 if index_in_word == 0 else 2 if index_in_word == length - 1 else 1
-                places[place].append((shifted(layout, vector, -index_in_word), shifted(layout, count, -index_in_word)))
-        return torch.cat([_mean(found, like=starting[0]) for found in places], dim=-1)
+                role = 0 if index_in_word == 0 else 2 if index_in_word == length - 1 else 1
+                roles[role].append((shifted(layout, vector, -index_in_word), shifted(layout, count, -index_in_word)))
+        return torch.cat([_mean(found, like=starting[0]) for found in roles], dim=-1)
 
 
 def _mean(found: list[tuple[Tensor, Tensor]], like: Tensor) -> Tensor:

@@ -167,6 +167,12 @@ for name in ("StarTransformer", "BigTransformer"):
 json.dump(findings, open(root / "used.json", "w"))
 """
 
+PREDICT = """
+model = transformers.AutoModel.from_pretrained(sys.argv[1], trust_remote_code=True)
+with torch.inference_mode():
+    print(model(torch.tensor([[5, 6, 7]])).last_hidden_state.flatten().tolist())
+"""
+
 # The code of a folder beside the installed package: its kernels are used, in Triton's interpreter.
 USE_KERNELS = """
 import sys
@@ -195,13 +201,13 @@ def name_of(case: tuple[str, str, str]) -> str:
     return "-".join(case)
 
 
-def run_cold(program: str, root: Path, *arguments: Path) -> None:
+def run_cold(program: str, root: Path, *arguments: Path) -> subprocess.CompletedProcess[str]:
     """Run a program in a fresh process, from another folder, without this package and with empty caches."""
     # -I: neither the working folder nor PYTHONPATH is searched for modules.
-    run_fresh(["-I", "-c", COLD + program, *map(str, arguments)], root, {})
+    return run_fresh(["-I", "-c", COLD + program, *map(str, arguments)], root, {})
 
 
-def run_fresh(arguments: list[str], root: Path, environment: dict[str, str]) -> None:
+def run_fresh(arguments: list[str], root: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     elsewhere = root / "elsewhere"
     elsewhere.mkdir(exist_ok=True)
     cache = {"HF_HOME": str(root / "home"), "HF_MODULES_CACHE": str(root / "modules"), "HF_HUB_OFFLINE": "1"}
@@ -214,6 +220,7 @@ def run_fresh(arguments: list[str], root: Path, environment: dict[str, str]) -> 
         timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    return done
 
 
 @pytest.fixture(scope="module")
@@ -389,6 +396,17 @@ def test_the_words_that_a_cold_process_matches_change_its_output() -> None:
         model.set_lexicon(lexicon)
         states.append(tensors_of(model, inputs)["last_hidden_state"])
     assert not torch.equal(*states)
+
+
+@pytest.mark.slow
+def test_a_prediction_without_the_package_puts_a_line_on_the_log_at_most(tmp_path: Path) -> None:
+    model = tiny_model("StarTransformer").eval()
+    model.save_pretrained(tmp_path / "model")
+    done = run_cold(PREDICT, tmp_path, tmp_path / "model")
+    with torch.inference_mode():
+        expected = model(torch.tensor([[5, 6, 7]])).last_hidden_state.flatten().tolist()
+    assert json.loads(done.stdout) == pytest.approx(expected, abs=1e-5)
+    assert len(done.stderr.splitlines()) <= 1, done.stderr
 
 
 @pytest.mark.skipif(not is_triton_available(), reason="Triton is not installed: pip install triton")
