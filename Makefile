@@ -35,12 +35,12 @@ test: $(READY)  ## the fast tests, as CI runs them
 test-all: $(READY)  ## all tests, including slow ones
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-# The demo's page is tested in a browser. Where Debian's cannot be installed, its test names what is missing.
+# Pages are tested in a browser, with packages of npm. Where Debian's cannot be installed, a test names what is missing.
 test-real: $(READY)  ## spaCy, Ray, gradio, uvicorn, PEFT, scikit-learn and skops as their users run them
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[real]"
-	command -v chromedriver || ! command -v apt-get || [ "$$(id -u)" != 0 ] || \
+	{ command -v chromedriver && command -v npm; } || ! command -v apt-get || [ "$$(id -u)" != 0 ] || \
 		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends \
-		chromium chromium-driver; }
+		chromium chromium-driver npm; }
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/real --durations 0 --durations-min 5
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/test_estimators.py tests/data/test_span_formats.py \
 		-k "docbin or (checks_of_scikit_learn and not array_api)"

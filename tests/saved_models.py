@@ -1,15 +1,16 @@
 """Saved models with random weights, and texts that they predict."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from common import TINY
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrainedTokenizerFast
 
 import modeling_star
-from modeling_star.data.tokenizers import train_tokenizer
+from modeling_star.data.tokenizers import SPECIAL_TOKENS, train_tokenizer
 
 
 TEXTS = [
@@ -35,10 +36,25 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]")
 
 
-def saved(folder: Path, head: str, kind: str = "wordpiece", **fields: Any) -> Path:
-    """A model with random weights, large enough for its labels to vary."""
+def bert_tokenizer() -> PreTrainedTokenizerFast:
+    """As BERT's, of which transformers writes the normalizer and what splits texts."""
+    cased = train_tokenizer(TEXTS, "wordpiece", lower_case=True, vocab_size=120).backend_tokenizer
+    cased.normalizer, cased.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    return PreTrainedTokenizerFast(tokenizer_object=cased, **SPECIAL_TOKENS)
+
+
+def saved(
+    folder: Path,
+    head: str,
+    kind: str = "wordpiece",
+    texts: Sequence[str] = TEXTS,
+    vocab_size: int = 120,
+    **fields: Any,
+) -> Path:
+    """A model with random weights, large enough for its labels to vary, and a tokenizer of some texts."""
     torch.manual_seed(1)
-    tokenizer = byte_tokenizer() if kind == "byte" else train_tokenizer(TEXTS, kind, lower_case=False, vocab_size=120)
+    made = {"byte": byte_tokenizer, "bert": bert_tokenizer}
+    tokenizer = made[kind]() if kind in made else train_tokenizer(texts, kind, lower_case=False, vocab_size=vocab_size)
     fields = {**TINY, "num_hidden_layers": 1, "max_position_embeddings": 24, "vocab_size": len(tokenizer), **fields}
     if "id2label" in fields:
         fields.pop("num_labels")

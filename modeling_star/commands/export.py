@@ -4,11 +4,13 @@ Export a trained model to ONNX Runtime, which needs neither PyTorch nor this pac
     modeling-star export outputs/reviews --format onnx --int8 --output_dir outputs/reviews-onnx
     modeling-star export outputs/tagger --int8 --check dev.jsonl --output_dir outputs/tagger-onnx
     python outputs/reviews-onnx/predict.py "A fine film."
+    modeling-star export outputs/tagger --web --output_dir outputs/page
 
 The exported file is compared with PyTorch on sample texts, and refused where it differs by more than 1e-4 (relative
 where an output is above 1). With --check, PyTorch and all files predict the texts of a file; one that changes more
 than --max_changed of the entities or labels is an error, and nothing is written. The folder holds model.onnx, with
---int8 also model.int8.onnx, tokenizer.json, config.json with the labels, and predict.py.
+--int8 also model.int8.onnx, tokenizer.json, config.json with the labels, and predict.py. With --web it is also a page
+that predicts in the browser of its reader; npm install --prefix OUT fetches what it imports.
 """
 
 import argparse
@@ -31,6 +33,7 @@ def main() -> None:
     parser.add_argument("--format", choices=["onnx"], default="onnx", help="the only one (default)")
     parser.add_argument("--output_dir", type=Path, required=True, metavar="OUT", help="new, or an earlier export")
     parser.add_argument("--int8", action="store_true", help="also write the model with weights of 8 bits")
+    parser.add_argument("--web", action="store_true", help="also write a page that predicts in the browser")
     parser.add_argument("--sample_file", type=Path, metavar="FILE", help="texts to compare on, one per line")
     parser.add_argument(
         "--check",
@@ -81,7 +84,9 @@ def main() -> None:
             check = export_check(arguments)
             with loading("FOLDER", arguments.model):
                 model, tokenizer = load(arguments.model, arguments.trust_remote_code)
-            parities = write_export(model, tokenizer, arguments.output_dir, arguments.int8, texts, check)
+            parities = write_export(
+                model, tokenizer, arguments.output_dir, arguments.int8, texts, check, arguments.web
+            )
     finally:
         logging.disable(before)
     for name, parity in parities.items():
@@ -90,6 +95,12 @@ def main() -> None:
             f"{arguments.output_dir / name}: {size:.1f} MB, largest difference from PyTorch {parity.largest:.1e}, "
             f"{parity.agreement:.1%} equal predictions ({parity.batches} batches, {parity.shortest} to "
             f"{parity.longest} tokens)"
+        )
+    if arguments.web:
+        print(
+            f"Next: npm install --prefix {arguments.output_dir}\n"
+            f"      python -m http.server --bind 127.0.0.1 --directory {arguments.output_dir}\n"
+            "      and open http://127.0.0.1:8000"
         )
 
 

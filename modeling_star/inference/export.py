@@ -23,13 +23,14 @@ from onnxscript.optimizer import fold_constants
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..data.entities import EntityGroups
 from ..data.windows import max_length_or_none
 from ..errors import UserError
 from ..files import no_empty_folder, write_json
 from ..loading import load_config, load_model, load_tokenizer
 from ..models.modeling_encoder import longest_input
 from ..models.saving import AUTO_CLASSES
-from .onnx_runtime import CRF, OFFSET, check_output_dir, quiet
+from .onnx_runtime import CRF, INSTALLED, OFFSET, WEB, check_output_dir, quiet
 from .torch_runtime import crf_tables
 
 
@@ -238,11 +239,12 @@ def write_export(
     int8: bool = False,
     texts: Sequence[str] = SAMPLES,
     check: Callable[[Path, Sequence[str]], None] | None = None,
+    web: bool = False,
 ) -> dict[str, Parity]:
     """
     Write a folder with everything that ONNX Runtime needs: `model.onnx`, with `int8` also `model.int8.onnx`,
     `tokenizer.json`, `config.json` with the labels, `arguments.json` with the columns of the training, and
-    `predict.py`.
+    `predict.py`; with `web` also a page that predicts in the browser.
 
     The folder appears when all files are written and compared; until then an earlier export stays.
 
@@ -253,19 +255,22 @@ def write_export(
         texts: to compare outputs on.
         check: is called with the folder and the names of its models before it appears, such as an `ExportCheck`; an
             error leaves nothing.
+        web: also write `index.html`, its script, what that reads, and `package.json` for what it imports.
 
     Returns:
         The difference to PyTorch of each file, by its name.
 
     Raises:
         UserError: the model cannot be exported, `output_dir` has other files, the float32 file differs by more than
-            TOLERANCE, or the check fails.
+            TOLERANCE, the check fails, or the page cannot run such a model.
     """
     check_output_dir(output_dir)
+    if web:
+        check_for_web(model, tokenizer)
     names = input_names(tokenizer)
     batches = list(sample_batches(tokenizer, names, texts))
     with no_empty_folder(output_dir.parent):
-        return _write(model, tokenizer, output_dir, names, batches, int8, check)
+        return _write(model, tokenizer, output_dir, names, batches, int8, check, web)
 
 
 def _write(
@@ -276,6 +281,7 @@ def _write(
     batches: Sequence[dict[str, np.ndarray]],
     int8: bool,
     check: Callable[[Path, Sequence[str]], None] | None,
+    web: bool,
 ) -> dict[str, Parity]:
     # In the same folder: only within one file system a folder is renamed in one step.
     temporary = output_dir.with_name(f".{output_dir.name}.{os.getpid()}.tmp")
@@ -298,12 +304,18 @@ def _write(
         if getattr(model, "crf", None) is not None:
             (temporary / CRF).write_text(json.dumps(_crf_json(model)), encoding="utf-8")
         shutil.copyfile(Path(__file__).with_name("onnx_script.py"), temporary / "predict.py")
+        if web:
+            shutil.copytree(_PAGE, temporary, dirs_exist_ok=True)
+            write_json(temporary / WEB, _web_json(model))
         if check is not None:
             check(temporary, list(parities))
         if output_dir.exists():
             replaced = Path(tempfile.mkdtemp(prefix=f".{output_dir.name}.", dir=output_dir.parent))
             output_dir.replace(replaced)
             temporary.replace(output_dir)
+            for name in INSTALLED:
+                if web and (replaced / name).exists():
+                    (replaced / name).replace(output_dir / name)
             shutil.rmtree(replaced)
         else:
             temporary.replace(output_dir)
@@ -324,6 +336,56 @@ def _crf_json(model: PreTrainedModel) -> dict[str, Any] | None:
     table = tables["carries_no_tag"]
     numbers = {"vocab_size": len(table), "carry_no_tag": np.flatnonzero(table).tolist()}
     return {"transitions": tables["transitions"].tolist(), **numbers}
+
+
+_PAGE = Path(__file__).with_name("web")
+
+
+def check_for_web(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """
+    Raises:
+        UserError: the page cannot run the model: it is no tagger or classifier of single texts, or its tokenizer does
+            not make words or pieces that are found in the text by their length.
+    """
+    name = type(model).__name__
+    if not name.endswith(("ForTokenClassification", "ForSequenceClassification")):
+        raise UserError(
+            f"--web writes a page for taggers and classifiers, and {model.name_or_path} is a {name}: omit it."
+        )
+    columns = _arguments(model.name_or_path).get("text_columns", [])
+    if len(columns) == 2 or getattr(model.config, "pair_mode", None) == "siamese":
+        raise UserError(f"--web writes a page for single texts, and {model.name_or_path} reads pairs: omit it.")
+    file = json.loads(tokenizer.backend_tokenizer.to_str())
+    kinds = [(file[part] or {}).get("type") for part in ("normalizer", "pre_tokenizer", "model", "post_processor")]
+    if any(kind not in allowed for kind, allowed in zip(kinds, _READABLE, strict=True)):
+        raise UserError(
+            f"--web reads tokenizers that were trained here and those of BERT, and that of {model.name_or_path} has "
+            f"{', '.join(map(str, kinds))}: omit it."
+        )
+
+
+_READABLE = (  # normalizers, what splits texts, models, what adds special tokens
+    (None, "Lowercase", "BertNormalizer"),
+    ("Sequence", "BertPreTokenizer"),
+    ("WordLevel", "WordPiece"),
+    ("TemplateProcessing", "BertProcessing"),
+)
+
+
+def _web_json(model: PreTrainedModel) -> dict[str, Any]:
+    """What the page needs to know of a tagger or a classifier."""
+    labels = list(model.config.id2label.values())
+    if not type(model).__name__.endswith("ForTokenClassification"):
+        return {"labels": labels, "problem": model.config.problem_type}
+    groups = EntityGroups(labels)
+    return {
+        "labels": labels,
+        "tags": groups.tags,
+        "kinds": [groups.kind(label) for label in range(len(labels))],
+        "outside": groups.outside,
+        "has_crf": crf_tables(model) is not None,
+        "stride": _arguments(model.name_or_path).get("stride"),
+    }
 
 
 def _arguments(name: str) -> dict[str, Any]:

@@ -142,7 +142,14 @@ def crf_tables(folder: Path, session: "InferenceSession", labels: int) -> dict[s
     return {"transitions": transitions, "carries_no_tag": carries_no_tag}
 
 
-_FILES = {"model.onnx", "model.int8.onnx", "tokenizer.json", "config.json", "arguments.json", "predict.py", CRF}
+WEB = "web.json"
+"""The file of what the page of an export reads."""
+INSTALLED = ("node_modules", "package-lock.json")
+"""What npm writes for the page."""
+_FILES = {
+    *("model.onnx", "model.int8.onnx", "tokenizer.json", "config.json", "arguments.json", "predict.py", CRF),
+    *("index.html", "predict.js", "package.json", WEB, *INSTALLED),
+}
 
 
 def check_output_dir(folder: Path) -> None:

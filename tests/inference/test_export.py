@@ -12,10 +12,13 @@ import pytest
 import torch
 from common import TINY, lexicon_of, some_words, tiny_model
 from samples import embedded_model, word_tokenizer
+from saved_models import saved
+from tokenizers.pre_tokenizers import BertPreTokenizer
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from modeling_star.commands import export as command
+from modeling_star.errors import UserError
 from modeling_star.inference import export, onnx_runtime
 from modeling_star.inference.export import export_onnx
 from modeling_star.training.build import STAR_PLUS
@@ -112,12 +115,14 @@ def test_a_folder_predicts_without_torch_and_a_failure_keeps_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tokenizer = word_tokenizer("fine film begin ##s slow ##ly")
+    tokenizer.backend_tokenizer.pre_tokenizer = BertPreTokenizer()  # the page reads no other but our own
     saved_tagger(tmp_path / "model", tokenizer)
     output_dir, samples = tmp_path / "exported", tmp_path / "samples.txt"
     samples.write_text("film begins\n\nfine fine film begins slowly\n", encoding="utf-8")
-    run_command(monkeypatch, tmp_path / "model", "--int8", "--sample_file", samples, "--output_dir", output_dir)
+    options = ("--web", "--sample_file", samples, "--output_dir", output_dir)
+    run_command(monkeypatch, tmp_path / "model", "--int8", *options)
     assert capsys.readouterr().out.count("largest difference") == 2
-    assert {path.name for path in output_dir.iterdir()} == onnx_runtime._FILES
+    assert {path.name for path in output_dir.iterdir()} == onnx_runtime._FILES - {*onnx_runtime.INSTALLED}
     sizes = [(output_dir / name).stat().st_size for name in ("model.onnx", "model.int8.onnx")]
     assert sizes[1] < 0.6 * sizes[0]
 
@@ -137,18 +142,20 @@ def test_a_folder_predicts_without_torch_and_a_failure_keeps_it(
             [word, label] for word, label in zip(text.split(), labels, strict=True)
         ]
 
-    # A failure leaves the earlier export and nothing beside it.
+    # A failure leaves the earlier export and nothing beside it, a success what npm has installed.
+    (output_dir / "node_modules").mkdir()
     before = {path.name: path.stat().st_mtime_ns for path in output_dir.iterdir()}
     monkeypatch.setattr(export, "TOLERANCE", -1.0)
     monkeypatch.setattr(
         export, "export_onnx", lambda model, names, path: path.write_bytes((output_dir / path.name).read_bytes())
     )
     with pytest.raises(SystemExit, match="differs"):
-        run_command(monkeypatch, tmp_path / "model", "--sample_file", samples, "--output_dir", output_dir)
+        run_command(monkeypatch, tmp_path / "model", *options)
     assert {path.name: path.stat().st_mtime_ns for path in output_dir.iterdir()} == before
     monkeypatch.setattr(export, "TOLERANCE", 1e-4)
-    run_command(monkeypatch, tmp_path / "model", "--sample_file", samples, "--output_dir", output_dir)
-    assert {path.name for path in output_dir.iterdir()} == onnx_runtime._FILES - {"model.int8.onnx"}
+    run_command(monkeypatch, tmp_path / "model", *options)
+    absent = {"model.int8.onnx", "package-lock.json"}
+    assert {path.name for path in output_dir.iterdir()} == onnx_runtime._FILES - absent
     assert {path.name for path in tmp_path.iterdir()} == {"model", "exported", "samples.txt", "blocked"}
 
 
@@ -167,3 +174,20 @@ def test_what_cannot_be_exported_is_refused(
         run_command(monkeypatch, tmp_path / "model", "--output_dir", tmp_path / "notes")
     assert "no earlier export" in capsys.readouterr().err
     assert (tmp_path / "notes" / "thesis.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("head", "kind", "fields", "reason"),
+    [
+        ("MaskedLM", "wordpiece", {}, "taggers and classifiers"),
+        ("SequenceClassification", "wordpiece", {"pair_mode": "siamese"}, "single texts"),
+        ("TokenClassification", "byte", {}, "ByteLevel"),
+    ],
+)
+def test_a_page_is_refused_for_what_its_script_cannot_read(
+    head: str, kind: str, fields: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    model, tokenizer = export.load(str(saved(tmp_path / "model", head, kind, **fields)))
+    with pytest.raises(UserError, match=reason):
+        export.write_export(model, tokenizer, tmp_path / "page", web=True)
+    assert not (tmp_path / "page").exists()

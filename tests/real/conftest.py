@@ -1,8 +1,12 @@
 """Trained models for the programs that use them. A package that is missing is an error here, never a skip."""
 
+import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 
 from modeling_star import StarClassifier, StarTagger
 
@@ -44,3 +48,22 @@ def tagger_folder(tagger: StarTagger, tmp_path_factory: pytest.TempPathFactory) 
     folder = tmp_path_factory.mktemp("tagger") / "entities"
     tagger.save(folder)
     return folder
+
+
+def installed(program: str, packages: str) -> str:
+    """The path of a program; where it is absent, the test that asks is skipped, and fails in CI."""
+    path = shutil.which(program)
+    if path is None:
+        missing = f"{program} is not installed: apt-get install {packages}"
+        pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
+    return path
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Chrome]:
+    driver = installed("chromedriver", "chromium chromium-driver")
+    options = ChromeOptions()
+    for argument in ("--headless", "--no-sandbox", "--disable-dev-shm-usage"):  # root and containers need the last two
+        options.add_argument(argument)
+    with Chrome(options, ChromeService(driver)) as started:
+        yield started

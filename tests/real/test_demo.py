@@ -1,7 +1,5 @@
 """The page of `modeling-star demo` in headless Chromium: a text, a click, the prediction."""
 
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,7 +8,7 @@ from pathlib import Path
 import pytest
 from script_runner import free_port
 from selenium.common.exceptions import WebDriverException
-from selenium.webdriver import Chrome, ChromeOptions, ChromeService
+from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
@@ -20,19 +18,6 @@ from modeling_star.inference import Predictor
 Demo = Callable[[Path], str]
 
 PATIENCE = 240  # seconds
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Chrome]:
-    driver = shutil.which("chromedriver")
-    if driver is None:
-        missing = "chromedriver is not installed: apt-get install chromium chromium-driver"
-        pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
-    options = ChromeOptions()
-    for argument in ("--headless", "--no-sandbox", "--disable-dev-shm-usage"):  # root and containers need the last two
-        options.add_argument(argument)
-    with Chrome(options, ChromeService(driver)) as started:
-        yield started
 
 
 @pytest.fixture

@@ -41,6 +41,8 @@ NOT_RUN = {
     "git clone": "a placeholder",
     "pip install": "needs a network; the tests run in what it installs",
     "uv pip install": "needs a network; the tests run in what it installs",
+    "npm install": "needs a network; tests/real/test_web.py runs it",
+    "python -m http.server": "serves until it is stopped; tests/real/test_web.py opens the page",
     "make ": "creates an environment; CI calls it",
     "hf auth login": "asks for a token",
     "python -m modeling_star.kernels.cpu": "the runner takes no modules; tests/models/test_compiled.py compiles",
