@@ -68,11 +68,12 @@ def crf_tables(model: PreTrainedModel) -> dict[str, np.ndarray] | None:
 
 def run_model(model: PreTrainedModel) -> Callable[..., dict[str, np.ndarray]]:
     """A function from the inputs of a batch to its outputs; by CUDA graphs where there is such a GPU."""
-    call = cuda_graphs(model) if model.device.type == "cuda" else model
+    device = model.device  # found by a search
+    call = cuda_graphs(model) if device.type == "cuda" else model
 
     def run(**inputs: np.ndarray) -> dict[str, np.ndarray]:
         with torch.inference_mode():
-            on_device = {name: torch.from_numpy(values).to(model.device) for name, values in inputs.items()}
+            on_device = {name: torch.from_numpy(values).to(device) for name, values in inputs.items()}
             output = call(**on_device, return_dict=True)
             found = {name: getattr(output, name, None) for name in _OUTPUTS}
             return {

@@ -31,12 +31,12 @@ def compiled_layers(
     radius: int,
     embedded: Tensor,
     layout: TokenLayout,
+    pooling: str | None,
+    with_states: bool,
     start_relay: Tensor | None = None,
-    with_relay: bool = False,
-    first_only: bool = False,
-) -> tuple[Tensor, Tensor | None] | None:
+) -> tuple[Tensor | None, Tensor | None, Tensor | None] | None:
     """
-    The states after all layers of an encoder in evaluation mode.
+    The states after all layers of an encoder in evaluation mode, and the vectors of the sequences.
 
     Args:
         encoder: the bare encoder, whose layers are in `encoder.layers`; `encoder.layers_on_cpu` says how they are
@@ -47,11 +47,10 @@ def compiled_layers(
         radius: neighbours on either side.
         embedded: `[N, d]`.
         layout: where the tokens lie.
-        start_relay, with_relay, first_only: as in `cpu.encode`.
+        pooling, with_states, start_relay: as in `cpu.encode`.
 
     Returns:
-        States `[N, d]`, or `[b, d]` with `first_only`, and the relay `[b, d]` or `None`; `None` where PyTorch is to
-        compute them.
+        States `[N, d]`, vectors `[b, d]` and relays `[b, d]` as `cpu.encode`; `None` where PyTorch is to compute them.
     """
     if (
         encoder.layers_on_cpu == "PyTorch"
@@ -79,9 +78,9 @@ def compiled_layers(
         embedded.contiguous(),
         layout.offsets,
         encoder.layers_on_cpu == "bfloat16" or embedded.dtype == torch.bfloat16,
+        pooling,
+        with_states,
         start_relay,
-        with_relay,
-        first_only,
     )
 
 

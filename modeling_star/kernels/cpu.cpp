@@ -318,9 +318,10 @@ struct Tiles {
 // ------ shapes and packed weights
 
 enum Kind { STAR = 0, BIG = 1 };
+enum Pooling { NOTHING = 0, MAXIMUM = 1, MEAN = 2, FIRST = 3 };  // the vector of a sequence
 
 struct Shape {
-  int64_t kind, d, h, c, layers, radius, inner, activation, residual, radial, first_only;
+  int64_t kind, d, h, c, layers, radius, inner, activation, residual, radial, pooling;
   double eps;
   // What is derived: vectors that hold a head, and columns of padded rows.
   int vectors() const {
@@ -484,8 +485,8 @@ template <class T> void pack(const Shape& s, const void* const* given, bool half
 // ------ what a token does
 
 // LayerNorm of state + activation(update), `[d]`; zeros in the columns up to dp. `state` may be null, or `out`.
-template <class T>
-void norm(const float* update, const T* state, int activation, const float* weight, const Shape& s, T* out) {
+template <class T, class Out>
+void norm(const float* update, const T* state, int activation, const float* weight, const Shape& s, Out* out) {
   const int64_t d = s.d, dp = s.dp();
   float x[dp];
   vf total = {};
@@ -649,7 +650,7 @@ struct Call {
   const int64_t* offsets;
   bool half;  // what the caller gives and takes is bfloat16
   const char *embedded, *start;  // `start`: the relays before the first layer; null for the means
-  char *states, *relay;
+  char *states, *relay, *pooled;  // null where they are not wanted
   int threads;
 };
 
@@ -735,10 +736,11 @@ template <class T> struct Encoder {
     }
   }
   void write(const T* from, int64_t row, int64_t count, char* to) {
-    for (int64_t i = row; i < row + count; i++) {
-      if (call.half) convert(from + i * dp, (bf16*)to + i * s.d);
-      else convert(from + i * dp, (float*)to + i * s.d);
-    }
+    for (int64_t i = row; i < row + count; i++) write_row(from + i * dp, i, to);
+  }
+  template <class From> void write_row(const From* from, int64_t row, char* to) {
+    if (call.half) convert(from, (bf16*)to + row * s.d);
+    else convert(from, (float*)to + row * s.d);
   }
   template <class From, class To> void convert(const From* from, To* to) {
     int64_t j = 0;
@@ -906,11 +908,9 @@ template <class T> struct Encoder {
         }
         product(of_context, hcp, count, layer.output, layer.output_bias, NONE, u, dp);
         for (int64_t i = 0; i < count; i++)
-          norm(u + i * dp, s.residual ? x + (row + i) * dp : nullptr, s.activation, layer.norm, s,
-               states + (row + i) * dp);
+          end_layer(l, row + i, u + i * dp, s.residual ? x + (row + i) * dp : nullptr, s.activation, layer.norm);
         if (l + 1 < s.layers)
           product(states + row * dp, dp, count, layers[l + 1].key_value, nullptr, NONE, next + row * kvp, kvp);
-        else write(states, row, count, call.states);
       });
       x = states;
       if (s.radial && (l + 1 < s.layers || call.relay)) {
@@ -919,10 +919,47 @@ template <class T> struct Encoder {
           for (int64_t n = row; n < row + count; n++)
             norm(node_update + n * dp, s.residual ? nodes + n * dp : nullptr, s.activation, layer.relay_norm, s,
                  nodes + n * dp);
-          if (l + 1 == s.layers) write(nodes, row, count, call.relay);
+          if (l + 1 == s.layers) write_nodes(row, count, call.relay);
         });
       }
     }
+    if (call.pooled) pool();
+  }
+  // The norm after which a layer ends. The caller gets the last states before they are rounded.
+  void end_layer(int64_t l, int64_t row, const float* u, const T* state, int activation, const float* weight) {
+    T* out = states + row * dp;
+    if (l + 1 < s.layers || !call.states) return norm(u, state, activation, weight, s, out);
+    float x[dp];
+    norm(u, state, activation, weight, s, x);
+    write_row(x, row, call.states);
+    for (int64_t j = 0; j < dp; j += W) store(out + j, load(x + j));
+  }
+  // Zeros for the nodes of empty sequences.
+  void write_nodes(int64_t row, int64_t count, char* to) {
+    for (int64_t n = row; n < row + count; n++)
+      if (call.offsets[n] == call.offsets[n + 1]) std::fill_n(nodes + n * dp, dp, T{});
+    write(nodes, row, count, to);
+  }
+  // The vector of each sequence from its last states, plus its relay; zeros where it is empty.
+  void pool() {
+    for_nodes([&](int64_t row, int64_t count) {
+      float x[dp];
+      for (int64_t n = row; n < row + count; n++) {
+        const int64_t start = call.offsets[n], stop = call.offsets[n + 1];
+        for (int64_t j = 0; j < dp; j += W) store(x + j, start < stop ? load(states + start * dp + j) : vf{});
+        for (int64_t t = start + 1; t < stop && s.pooling != FIRST; t++)
+          for (int64_t j = 0; j < dp; j += W) {
+            const vf y = load(x + j), z = load(states + t * dp + j);
+            store(x + j, s.pooling == MAXIMUM ? select((y < z) | (z != z), z, y) : y + z);  // z is no number: it stays
+          }
+        const vf factor = splat(s.pooling == MEAN ? 1.0f / std::max<int64_t>(stop - start, 1) : 1.0f);
+        for (int64_t j = 0; j < dp; j += W) {
+          vf y = load(x + j) * factor;
+          store(x + j, call.relay ? y + load(nodes + n * dp + j) : y);
+        }
+        write_row(x, n, call.pooled);
+      }
+    });
   }
   // The mean of the embeddings as a relay.
   void mean(int64_t n) {
@@ -935,13 +972,12 @@ template <class T> struct Encoder {
     }
   }
 
-  // Feed-forward of rows after their attention: norm, inner layer, norm.
-  void feed_forward(const Layer<T>& layer, const T* x, float* u, int64_t count, int thread, T* y, T* out) {
+  // Feed-forward of rows after their attention, without the norm after it: from x and u to y and u.
+  void feed_forward(const Layer<T>& layer, const T* x, float* u, int64_t count, int thread, T* y) {
     T* of_inner = inner + thread * BLOCK * std::max(s.innerp(), dp);
     for (int64_t i = 0; i < count; i++) norm(u + i * dp, x + i * dp, NONE, layer.norm, s, y + i * dp);
     product(y, dp, count, layer.inner, layer.inner_bias, s.activation, of_inner, s.innerp());
     product(of_inner, s.innerp(), count, layer.outer, layer.outer_bias, NONE, u, dp);
-    for (int64_t i = 0; i < count; i++) norm(u + i * dp, y + i * dp, NONE, layer.outer_norm, s, out + i * dp);
   }
 
   void big() {
@@ -955,12 +991,16 @@ template <class T> struct Encoder {
       for (int64_t n = 0; n < b; n++)  // an empty sequence has any
         memcpy(nodes + n * dp, states + std::min(call.offsets[n], N - 1) * dp, dp * sizeof(T));
       attend_over_keys(layer, own);
-      if (s.first_only && l + 1 == s.layers) {
+      // Of the last layer nothing but the first tokens is read.
+      if (s.pooling == FIRST && !call.states && l + 1 == s.layers) {
         parallel((b + BLOCK - 1) / BLOCK, call.threads, [&](int64_t i, int thread) {
           const int64_t row = i * BLOCK, count = std::min<int64_t>(BLOCK, b - row);
           T* y = embedded + thread * BLOCK * dp;
-          feed_forward(layer, nodes + row * dp, node_update + row * dp, count, thread, y, nodes + row * dp);
-          write(nodes, row, count, call.states);
+          float* u = node_update + row * dp;
+          feed_forward(layer, nodes + row * dp, u, count, thread, y);
+          for (int64_t i = 0; i < count; i++)
+            norm(u + i * dp, y + i * dp, NONE, layer.outer_norm, s, nodes + (row + i) * dp);
+          write_nodes(row, count, call.pooled);
         });
         return;
       }
@@ -983,12 +1023,13 @@ template <class T> struct Encoder {
           const int64_t n = sequence_of[row + i];
           if (row + i == call.offsets[n]) memcpy(u + i * dp, node_update + n * dp, dp * sizeof(float));
         }
-        feed_forward(layer, states + row * dp, u, count, thread, y, states + row * dp);
+        feed_forward(layer, states + row * dp, u, count, thread, y);
+        for (int64_t i = 0; i < count; i++) end_layer(l, row + i, u + i * dp, y + i * dp, NONE, layer.outer_norm);
         if (l + 1 < s.layers)
           product(states + row * dp, dp, count, layers[l + 1].key_value, nullptr, NONE, next + row * kvp, kvp);
-        else write(states, row, count, call.states);
       });
     }
+    if (call.pooled) pool();
   }
 };
 
@@ -1040,15 +1081,15 @@ void modeling_star_pack(const Shape* shape, int low, int half, const void* const
   low ? pack<Half>(*shape, parameters, half, packed) : pack<float>(*shape, parameters, half, packed);
 }
 
-// A number that depends on every eighth cache line of the parameters and its place, and on all of a small one.
-uint64_t modeling_star_checksum(const void* const* parameters, const int64_t* bytes, int64_t count) {
-  constexpr int64_t SMALL = 8 << 10, STEP = 8 * CACHE_LINE;
+// A number that depends on a cache line in each `step` bytes of the parameters and its place, and on all of a small one.
+uint64_t modeling_star_checksum(const void* const* parameters, const int64_t* bytes, int64_t count, int64_t step) {
+  constexpr int64_t SMALL = 8 << 10;
   typedef uint64_t line __attribute__((vector_size(CACHE_LINE)));
   line sum = {}, sums = {};
   for (int64_t i = 0; i < count; i++) {
     const char* p = (const char*)parameters[i];
-    const int64_t step = bytes[i] <= SMALL ? CACHE_LINE : STEP;
-    for (int64_t k = 0; k < bytes[i]; k += step) {
+    const int64_t after = bytes[i] <= SMALL ? CACHE_LINE : step;
+    for (int64_t k = 0; k < bytes[i]; k += after) {
       line x = {};
       memcpy(&x, p + k, k + CACHE_LINE <= bytes[i] ? CACHE_LINE : bytes[i] - k);
       sum += x;
@@ -1060,23 +1101,24 @@ uint64_t modeling_star_checksum(const void* const* parameters, const int64_t* by
   return result;
 }
 
-// Embeddings `[N, d]` to states `[N, d]`, or `[b, d]` with `first_only`, and relays `[b, d]` where `relay` is not null;
-// they begin as `start_relay`, `[b, d]`, where it is not null, and as means otherwise.
+// Embeddings `[N, d]` to states `[N, d]`, relays `[b, d]` and the vectors of sequences `[b, d]`, those that are not null.
+// Relays begin as `start_relay`, `[b, d]`, where it is not null, and as means otherwise.
 // Token t of sequence i is row `offsets[i] + t`. Returns 1 where memory does not suffice.
 int modeling_star_encode(const Shape* shape, int low, int half, const char* packed, const char* embedded,
                          const int64_t* offsets, int64_t b, const char* start_relay, char* states, char* relay,
-                         int threads) {
+                         char* pooled, int threads) {
   threads = std::max(threads, 1);
   const int64_t row = shape->d * (half ? 2 : 4);
   try {
     for (int64_t start = 0, stop; start < b; start = stop) {
       for (stop = start + 1; stop < b && offsets[stop + 1] - offsets[start] <= GROUP * (int64_t)threads;) stop++;
-      const int64_t token = offsets[start], of_states = shape->first_only ? start : token;
+      const int64_t token = offsets[start];
+      auto from = [&](char* p, int64_t i) { return p ? p + i * row : nullptr; };
       std::vector<int64_t> inside;
       for (int64_t i = start; i <= stop; i++) inside.push_back(offsets[i] - token);
       const Call call{*shape, stop - start, inside.back(), inside.data(), half != 0, embedded + token * row,
-                      start_relay ? start_relay + start * row : nullptr, states + of_states * row,
-                      relay ? relay + start * row : nullptr, threads};
+                      start_relay ? start_relay + start * row : nullptr, from(states, token), from(relay, start),
+                      from(pooled, start), threads};
       low ? encode<Half>(call, packed) : encode<float>(call, packed);
     }
   } catch (const std::bad_alloc&) {

@@ -36,6 +36,7 @@ logger = logging.get_logger(__name__)
 VARIABLE = "MODELING_STAR_CPU_KERNELS"
 KINDS = ("star", "big")
 ACTIVATIONS = ("none", "relu", "gelu")
+POOLINGS = (None, "max", "mean", "first")
 
 
 # Candidates of a token that cpu.cpp holds at once: neighbours on either side, itself, embedding and relay.
@@ -50,7 +51,7 @@ class _Shape(ctypes.Structure):
             (name, c_int64)
             for name in ("kind", "d", "h", "c", "layers", "radius", "inner", "activation", "residual", "radial")
         ),
-        ("first_only", c_int64),
+        ("pooling", c_int64),
         ("eps", c_double),
     ]
 
@@ -135,8 +136,8 @@ def _load(name: str, path: Path) -> ctypes.CDLL:
         ("ready", c_int, ()),
         ("packed_size", c_int64, (shape, c_int)),
         ("pack", None, (shape, c_int, c_int, pointers, c_void_p)),
-        ("checksum", c_uint64, (pointers, POINTER(c_int64), c_int64)),
-        ("encode", c_int, (shape, c_int, c_int, *(c_void_p,) * 3, c_int64, *(c_void_p,) * 3, c_int)),
+        ("checksum", c_uint64, (pointers, POINTER(c_int64), c_int64, c_int64)),
+        ("encode", c_int, (shape, c_int, c_int, *(c_void_p,) * 3, c_int64, *(c_void_p,) * 4, c_int)),
     ):
         entry = getattr(library, f"modeling_star_{function}")
         entry.restype, entry.argtypes = result, arguments
@@ -208,17 +209,19 @@ class _Packed:
     Args:
         stamp: of the parameters and the form.
         addresses, sizes: of the parameters, sizes in bytes.
+        step: bytes, of which the checksum reads a cache line.
         checksum: of some of their bits.
         weights: the packed ones.
-        shapes: of calls, by their radius and whether only first tokens are wanted.
+        shapes: of calls, by their radius and pooling.
     """
 
     stamp: tuple[Any, ...]
     addresses: ctypes.Array
     sizes: ctypes.Array
+    step: int
     checksum: int
     weights: Tensor
-    shapes: dict[tuple[int, bool], _Shape] = field(default_factory=dict)
+    shapes: dict[tuple[int, str | None], _Shape] = field(default_factory=dict)
 
 
 _packed: WeakKeyDictionary[nn.Module, _Packed] = WeakKeyDictionary()
@@ -233,10 +236,10 @@ def encode(
     embedded: Tensor,
     offsets: Tensor,
     in_bfloat16: bool,
+    pooling: str | None,
+    with_states: bool,
     start_relay: Tensor | None = None,
-    with_relay: bool = False,
-    first_only: bool = False,
-) -> tuple[Tensor, Tensor | None] | None:
+) -> tuple[Tensor | None, Tensor | None, Tensor | None] | None:
     """
     All layers of an encoder.
 
@@ -249,26 +252,31 @@ def encode(
         embedded: `[N, d]`, float32 or bfloat16 as the parameters, contiguous, N > 0.
         offsets: `[b + 1]`, where the tokens of each sequence begin, and N.
         in_bfloat16: compute in bfloat16 where the processor has AMX, and in float32 otherwise.
+        pooling: the vector of a sequence: the "max" or the "mean" of its states or the "first" of them, plus its relay
+            where it has one; `None`: there is none.
+        with_states: return the states too; without them "first" computes no other token in the last layer.
         start_relay: `[b, d]`, contiguous, the relays before the first layer; the means of the embeddings where it is
             `None`.
-        with_relay: also return the last relay.
-        first_only: only the first token of each sequence is read in the last layer.
 
     Returns:
-        States `[N, d]`, or `[b, d]` with `first_only`, and relays `[b, d]` or `None`; `None` where there is no
+        States `[N, d]`, `None` without `with_states`; vectors `[b, d]`, `None` without `pooling`; beside these, relays
+        `[b, d]` where there are any. Vectors and relays of empty sequences are zeros. `None` where there is no
         compiled code for this.
     """
     code = library()
-    if code is None or form["head_width"] > 16 * code.modeling_star_lanes() or radius > MOST_NEIGHBOURS:
+    if code is None or radius > MOST_NEIGHBOURS:
         return None
     b, d = offsets.shape[0] - 1, embedded.shape[1]
     half = embedded.dtype == torch.bfloat16
     packed = _pack(code, owner, form, radius, d, in_bfloat16, half, layers, stamp)
-    shape = packed.shapes.get((radius, first_only))
+    if packed is None:
+        return None
+    shape = packed.shapes.get((radius, pooling))
     if shape is None:
-        shape = packed.shapes[radius, first_only] = _shape(form, d, len(layers), radius, first_only)
-    states = embedded.new_empty((b if first_only else embedded.shape[0], d))
-    relay = embedded.new_empty((b, d)) if with_relay else None
+        shape = packed.shapes[radius, pooling] = _shape(form, d, len(layers), radius, pooling)
+    states = torch.empty_like(embedded) if with_states else None
+    pooled = embedded.new_empty((b, d)) if pooling else None
+    relay = embedded.new_empty((b, d)) if pooling and shape.radial else None
     failed = code.modeling_star_encode(
         byref(shape),
         in_bfloat16,
@@ -278,16 +286,17 @@ def encode(
         offsets.data_ptr(),
         b,
         None if start_relay is None else start_relay.data_ptr(),
-        states.data_ptr(),
+        None if states is None else states.data_ptr(),
         None if relay is None else relay.data_ptr(),
+        None if pooled is None else pooled.data_ptr(),
         torch.get_num_threads(),
     )
     if failed:
         raise MemoryError(f"No memory for the states of {len(embedded)} tokens: use smaller batches.")
-    return states, relay
+    return states, pooled, relay
 
 
-def _shape(form: dict[str, Any], d: int, layers: int, radius: int, first_only: bool) -> _Shape:
+def _shape(form: dict[str, Any], d: int, layers: int, radius: int, pooling: str | None) -> _Shape:
     encoder = Encoder(**form)
     return _Shape(
         KINDS.index(encoder.kind),
@@ -300,7 +309,7 @@ def _shape(form: dict[str, Any], d: int, layers: int, radius: int, first_only: b
         ACTIVATIONS.index(encoder.activation),
         encoder.residual,
         encoder.radial,
-        first_only,
+        POOLINGS.index(pooling),
         encoder.eps,
     )
 
@@ -315,23 +324,27 @@ def _pack(
     half: bool,
     layers: list[list[Tensor | None]],
     stamp: tuple[int, ...],
-) -> _Packed:
+) -> _Packed | None:
     """
     Packed weights, made again where the parameters have changed: by their stamp, or, as changes through `.data` have
-    none, by a checksum of every eighth cache line.
+    none, by a checksum that reads a cache line of each row at least. `None` where heads are too wide.
     """
     packed = _packed.get(owner)
-    is_known = packed is not None and packed.stamp == (in_bfloat16, stamp)
-    if is_known and packed.checksum == code.modeling_star_checksum(packed.addresses, packed.sizes, len(packed.sizes)):
-        return packed
+    if packed is not None and packed.stamp == (in_bfloat16, stamp):
+        arrays = packed.addresses, packed.sizes, len(packed.sizes), packed.step
+        if packed.checksum == code.modeling_star_checksum(*arrays):
+            return packed
+    if form["head_width"] > 16 * code.modeling_star_lanes():
+        return None
     tensors = [tensor for layer in layers for tensor in layer]
     addresses = (c_void_p * len(tensors))(*(None if x is None else x.data_ptr() for x in tensors))
     sizes = (c_int64 * len(tensors))(*(0 if x is None else x.numel() * x.element_size() for x in tensors))
-    checksum = code.modeling_star_checksum(addresses, sizes, len(tensors))
-    shape = _shape(form, d, len(layers), radius, False)
+    step = max(64, 1 << ((2 if half else 4) * d).bit_length() - 1)  # at most a row of d numbers
+    checksum = code.modeling_star_checksum(addresses, sizes, len(tensors), step)
+    shape = _shape(form, d, len(layers), radius, None)
     weights = torch.empty(code.modeling_star_packed_size(byref(shape), in_bfloat16), dtype=torch.uint8)
     code.modeling_star_pack(byref(shape), in_bfloat16, half, addresses, weights.data_ptr())
-    packed = _packed[owner] = _Packed((in_bfloat16, stamp), addresses, sizes, checksum, weights)
+    packed = _packed[owner] = _Packed((in_bfloat16, stamp), addresses, sizes, step, checksum, weights)
     return packed
 
 

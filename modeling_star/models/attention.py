@@ -45,7 +45,7 @@ FEW_TOKENS = 1024
 # 55 where words have up to ten tokens.
 LONGEST_KERNEL_REACH = 9
 # `modeling_star.kernels.INTERFACE` for which this code calls kernels.
-KERNEL_INTERFACE = 2
+KERNEL_INTERFACE = 3
 
 
 class AttentionProjections(nn.Module):
@@ -711,7 +711,7 @@ def compiled_layers(
     embedded: Tensor,
     layout: TokenLayout,
     **options: Any,
-) -> tuple[Tensor, Tensor | None] | None:
+) -> tuple[Tensor | None, Tensor | None, Tensor | None] | None:
     """`modeling_star.kernels.compiled.compiled_layers`: all layers on a CPU; `None` where PyTorch computes them."""
     if torch.is_grad_enabled() or embedded.device.type != "cpu" or not layout.is_packed:
         return None

@@ -323,15 +323,14 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
 
     def encode(
         self, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
-    ) -> tuple[Tensor, dict[str, Any]]:
+    ) -> tuple[Tensor | None, dict[str, Any]]:
         tokens = record.hidden_state(embedded)
         pools_first = self.config.pooling == "global" and self.config.global_node == "first"
         first_only = pools_first and not record.wants_token_states
-        compiled = None if record.wants_all else self._compiled(embedded, layout, inputs, first_only)
-        if compiled is not None and first_only:
-            return compiled, {"pooler_output": layout.zero_empty(compiled)}
+        compiled = None if record.wants_all else self._compiled(embedded, layout, inputs, record.wants_token_states)
         if compiled is not None:
-            return compiled, {"pooler_output": self._pool(compiled, layout)} if self.add_pooling_layer else {}
+            states, pooled, _ = compiled
+            return states, {"pooler_output": pooled} if self.add_pooling_layer else {}
         window = self._window(layout, inputs, embedded.dtype)
         band = self._candidates(layout, inputs, embedded.dtype) if window is None else None
         for number, layer in enumerate(self.layers, start=1):
@@ -365,17 +364,18 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         )
 
     def _compiled(
-        self, embedded: Tensor, layout: TokenLayout, inputs: dict[str, Tensor | None], first_only: bool
-    ) -> Tensor | None:
-        """The last states by compiled code, `[N, d]` or `[b, d]`; `None` where it does not apply."""
+        self, embedded: Tensor, layout: TokenLayout, inputs: dict[str, Tensor | None], with_states: bool
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None] | None:
+        """The last states and pooled vectors by compiled code; `None` where it does not apply."""
         config = self.config
         is_window = config.local_connection == "window" and config.global_node == "first"
         has_words = config.lexicon_kind is not None or inputs["word_mask"] is not None
         radius = min(config.window_radius, layout.max_length - 1)
         if not is_window or has_words or radius > LARGEST_CANDIDATE_RADIUS:
             return None
-        compiled = compiled_layers(self, self._description, radius, embedded, layout, first_only=first_only)
-        return None if compiled is None else compiled[0]
+        pooling = "first" if config.pooling == "global" else config.pooling
+        options = {"pooling": pooling if self.add_pooling_layer else None, "with_states": with_states}
+        return compiled_layers(self, self._description, radius, embedded, layout, **options)
 
     def _description(self) -> tuple[dict[str, Any], list[list[tuple[Any, type]]]]:
         """Its layers, as `compiled_layers` takes them."""

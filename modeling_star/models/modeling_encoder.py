@@ -559,9 +559,10 @@ class EncoderModel(EncoderPreTrainedModel):
 
     def encode(
         self, embedded: Tensor, layout: TokenLayout, record: "Recorder", inputs: dict[str, Tensor | None]
-    ) -> tuple[Tensor, dict[str, Any]]:
+    ) -> tuple[Tensor | None, dict[str, Any]]:
         """
-        Flat embeddings `[N, d]` to flat states `[N, d]` and the fields of the output that are per sequence.
+        Flat embeddings `[N, d]` to flat states `[N, d]` and the fields of the output that are per sequence. The states
+        may be `None` where `record` wants none.
 
         Args:
             embedded: the states that the encoder starts from.
@@ -643,7 +644,7 @@ class EncoderModel(EncoderPreTrainedModel):
             raise
         record = Recorder(layout, bool(output_hidden_states), bool(output_attentions), output_token_states)
         tokens, per_sequence = self.encode(embedded, layout, record, inputs)
-        states = layout.unpack(tokens) if output_token_states else None
+        states = layout.unpack(tokens) if tokens is not None and output_token_states else None
         output = EncoderOutput(last_hidden_state=states, **per_sequence, **record.recorded())
         return self._pairs[1](output) if siamese else output
 

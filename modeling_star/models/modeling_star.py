@@ -193,14 +193,15 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
 
     def encode(
         self, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
-    ) -> tuple[Tensor, dict[str, Any]]:
+    ) -> tuple[Tensor | None, dict[str, Any]]:
         tokens = embedded = record.hidden_state(embedded)
         relay: Tensor | None = None
         if self.relay_start_norm is not None:
             relay = self.relay_start_norm(layout.mean(embedded))
-        compiled = None if record.wants_all else self._compiled(embedded, layout, relay)
+        compiled = None if record.wants_all else self._compiled(embedded, layout, relay, record.wants_token_states)
         if compiled is not None:
-            return compiled[0], self._pool(*compiled, layout) if self.add_pooling_layer else {}
+            states, pooled, relay = compiled
+            return states, {"pooler_output": pooled, "relay_state": relay} if self.add_pooling_layer else {}
         if self.config.use_radial and relay is None:
             relay = layout.mean(embedded)
         shared: Tensor | None = None
@@ -228,15 +229,17 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
         return tokens, self._pool(tokens, relay, layout) if self.add_pooling_layer else {}
 
     def _compiled(
-        self, embedded: Tensor, layout: TokenLayout, relay: Tensor | None
-    ) -> tuple[Tensor, Tensor | None] | None:
-        """The last states and relay by compiled code, from a relay or the mean; `None` where it does not apply."""
+        self, embedded: Tensor, layout: TokenLayout, relay: Tensor | None, with_states: bool
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None] | None:
+        """
+        The last states, pooled vectors and relays by compiled code, from a relay or the mean; `None` where it does not
+        apply.
+        """
         if self.ring_norm is not None:  # there is no code for a norm before the attention
             return None
-        with_relay = self.add_pooling_layer and self.config.use_radial
-        return compiled_layers(
-            self, self._description, self.reach, embedded, layout, start_relay=relay, with_relay=with_relay
-        )
+        pooling = self.config.pooling if self.add_pooling_layer else None
+        options = {"pooling": pooling, "with_states": with_states, "start_relay": relay}
+        return compiled_layers(self, self._description, self.reach, embedded, layout, **options)
 
     def _description(self) -> tuple[dict[str, Any], list[list[tuple[Any, type]]]]:
         """Its layers, as `compiled_layers` takes them."""

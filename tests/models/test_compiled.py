@@ -120,6 +120,27 @@ def test_states_are_those_of_pytorch_with_empty_rows(name: str, calls: list[Any]
     assert len(calls) == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "pooling"),
+    [
+        *(("Star-plus", "max"), ("Star-plus", "mean"), ("Star without relay", "mean")),
+        *(("BiG", "max"), ("BiG", "mean"), ("BiG", "global")),
+    ],
+)
+def test_vectors_of_texts_are_those_of_the_reference_with_states_and_without(
+    name: str, pooling: str, calls: list[Any]
+) -> None:
+    model = model_of(name, pooling=pooling)
+    batch = random_batch(padded([0, 3, 0, 7, 16, 0], 16, "holes"))
+    with torch.no_grad():
+        assert_equals_reference(model, batch, 1e-5)
+        expected = named_outputs(model(**batch.inputs()))
+        alone = named_outputs(model(**batch.inputs(), output_token_states=False))
+    del expected["last_hidden_state"]
+    assert_close(alone, expected, 1e-6)
+    assert len(calls) == 3
+
+
 @pytest.mark.parametrize("level", cpu.LEVELS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.slow
@@ -370,7 +391,11 @@ def by_data(weight: nn.Parameter) -> None:
     weight.data *= 2
 
 
-@pytest.mark.parametrize("change", [in_place, by_data])
+def row_by_data(weight: nn.Parameter) -> None:
+    weight.data[3] *= 2
+
+
+@pytest.mark.parametrize("change", [in_place, by_data, row_by_data])
 @pytest.mark.parametrize("name", ["Star-plus", "BiG"])
 def test_changed_weights_are_seen(name: str, change: Callable[[nn.Parameter], None], calls: list[Any]) -> None:
     model = model_of(name, hidden_size=128)
