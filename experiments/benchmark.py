@@ -43,7 +43,7 @@ def main() -> None:
     from lab.benchmark_systems import check_systems
     from lab.benchmark_workloads import lengths_workload, parse_shape
 
-    from modeling_star.runs.output_folder import check_new
+    from modeling_star.files import check_new
 
     # Models of transformers that pad their input log it at every pass.
     transformers.logging.set_verbosity_error()

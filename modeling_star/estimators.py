@@ -31,9 +31,8 @@ from .data.writing_systems import between_words
 from .errors import UserError
 from .evaluation.metrics import EntityScores, is_entity_scheme
 from .evaluation.reports import baseline_lines
-from .files import write_json
+from .files import check_new, write_json
 from .inference.prediction import Dtype, Prediction, Predictor
-from .runs.output_folder import check_new
 from .runs.run import run
 from .runs.terminal import quiet_libraries
 from .tasks.distillation import DistillClassificationTask, DistillTaggingTask

@@ -10,6 +10,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from .errors import UserError
+
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> Path:
     """Write a file by `write(stream)`, whole or not at all: after an error the old content stays.
@@ -39,6 +41,57 @@ def find_report(folder: Path, name: str) -> Path:
     """The path of a file of a run's report, there or not; that of a run of version 0.2 is beside the model."""
     inside, beside = folder / REPORT / name, folder / name
     return beside if beside.is_file() and not inside.is_file() else inside
+
+
+ARGUMENTS = "arguments.json"
+"""The file with the arguments that a run began with."""
+MANIFEST = "manifest.json"
+"""Written last into a checkpoint, and into the folder of a trained model: the size and the hash of its files."""
+LOCK = "running.lock"
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether the folder of a run has a trained model and its results."""
+    return (folder / MANIFEST).is_file() and find_report(folder, "all_results.json").is_file()
+
+
+def folder_contents(folder: Path) -> list[str]:
+    """
+    The names in the output folder of a run, without empty folders; it is created if absent.
+
+    Raises:
+        UserError: it is a file, or cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:  # of a file too
+        raise UserError(f"--output_dir {folder} cannot be created ({error.strerror}): name another folder.") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(f"--output_dir {folder} cannot be written: name another folder, or change its permissions.")
+    paths = (path for path in folder.iterdir() if not path.is_dir() or any(path.iterdir()))
+    return sorted(path.name for path in paths if path.name != LOCK)
+
+
+def check_empty(folder: Path, held: list[str], instead: str) -> None:
+    """
+    Raises:
+        UserError: there is something in the folder.
+    """
+    if is_finished(folder):
+        raise UserError(f"--output_dir {folder} holds a finished run, and nothing is overwritten: {instead}")
+    if held:
+        names = ", ".join(held[:4]) + (", ..." if len(held) > 4 else "")
+        raise UserError(f"--output_dir {folder} holds {names}, and nothing is overwritten: {instead}")
+
+
+def check_new(folder: Path) -> None:
+    """
+    Make sure that results may be written to a folder, which is created if absent.
+
+    Raises:
+        UserError: it cannot be written, or is not empty.
+    """
+    check_empty(folder, folder_contents(folder), "name a new folder")
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:

@@ -22,11 +22,8 @@ from huggingface_hub import utils as hub
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from .errors import UserError, is_bug
-from .files import write_json
+from .files import MANIFEST, write_json
 
-
-MANIFEST = "manifest.json"
-"""Written last into a checkpoint, and into the folder of a trained model: the size and the hash of its files."""
 
 MODEL_FILES = ("*.safetensors", "*.safetensors.index.json", "tokenizer.json", "tfidf.json")
 """What the manifest of a trained model protects: weights and tokenizer. Its configuration may be edited."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
+from ..files import check_new
 
 
 def main() -> None:
@@ -41,19 +42,23 @@ def main() -> None:
     )
     parser.add_argument("--lexicon", metavar="FILE", help="file with one word per line, jieba, or whole_word")
     arguments = parser.parse_args()
+    if arguments.output_dir.exists():  # before the imports, which take seconds
+        try:
+            check_new(arguments.output_dir)
+        except UserError as error:
+            raise SystemExit(f"modeling-star convert: {error}") from None
 
     from transformers import AutoConfig, AutoTokenizer
 
     from ..loading import check_whole, quiet_transformers
     from ..models.modeling_encoder import longest_input
     from ..runs.cli_errors import as_user_error, command_messages
-    from ..runs.output_folder import check_new
     from ..training.build import check_lexicon
     from ..training.checkpoints import seal_model
     from ..training.named_models import loading
 
     with command_messages("modeling-star convert", arguments.output_dir), quiet_transformers(downloads=True):
-        check_new(arguments.output_dir)
+        check_new(arguments.output_dir)  # creates it
         check_lexicon(arguments.lexicon)
         with as_user_error(), loading("NAME", arguments.encoder):
             config = AutoConfig.from_pretrained(arguments.encoder, trust_remote_code=False)

@@ -93,9 +93,11 @@ def main() -> None:
         size = (arguments.output_dir / name).stat().st_size / 1e6
         print(
             f"{arguments.output_dir / name}: {size:.1f} MB, largest difference from PyTorch {parity.largest:.1e}, "
-            f"{parity.agreement:.1%} equal predictions ({parity.batches} batches, {parity.shortest} to "
-            f"{parity.longest} tokens)"
+            f"{parity.agreement:.1%} of the best labels equal ({parity.batches} batches of sample texts, "
+            f"{parity.shortest} to {parity.longest} tokens)"
         )
+    if arguments.int8 and arguments.check is None:
+        print("Such texts are few and short: --check FILE counts the predictions that 8 bits change on yours.")
     if arguments.web:
         print(
             f"Next: npm install --prefix {arguments.output_dir}\n"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from ..errors import UserError
+from ..files import ARGUMENTS, check_empty, folder_contents
 from ..training import arguments
 from ..training.arguments import RENAMED, RunArguments, current_names
 
@@ -231,9 +232,13 @@ def check_typed(groups: tuple[type, ...], typed: Sequence[str]) -> None:
             for path in map(Path, given.get(name, ()) if name in own else ()):
                 if not path.exists():
                     kind_of(path, Options())
+        has_recipe = not "".join(typed[:1]).startswith("--")  # which may name the columns
+        output = Path("".join(given.get("output_dir", ())[:1]) or "nothing")
+        begins = not {"resume_from_checkpoint", "seeds"} & given.keys() and "WORLD_SIZE" not in os.environ
+        if begins and not has_recipe and output.is_dir() and not any(output.glob("checkpoint-*")):
+            check_empty(output, [name for name in folder_contents(output) if name != ARGUMENTS], "name another folder")
         train = [Path(path) for path in given.get("train_file", ()) if path.endswith((".csv", ".tsv"))]
         flags = {name: given.get(name, [])[:1] for name in ("text_column_name", "label_column_name")}
-        has_recipe = not "".join(typed[:1]).startswith("--")  # which may name the columns
         if len(train) == 1 and any(flags.values()) and "column_names" not in given and not has_recipe:
             splits: Any = {"train": first_rows(train[0])}
             for name, (value,) in ((name, value) for name, value in flags.items() if value):

@@ -225,8 +225,8 @@ class Predictor:
         self.offset = None if point is None else point.offset
         if min_probability is not None and not 0 < min_probability <= 1:
             raise UserError(f"--min_probability {min_probability:g} is given: write one above 0 and up to 1, as 0.1.")
-        if n_best is not None and n_best < 1:
-            raise UserError(f"--n_best {n_best} is given: write 1 or more.")
+        if n_best is not None and (n_best < 1 or n_best % 1):
+            raise UserError(f"--n_best {n_best} is given: write a whole number, 1 or more.")
         stored = getattr(saved.config, "entity_bound", None) if point is None else point.bound
         least = stored if n_best is None else _LEAST
         self.min_probability = least if min_probability is None else min_probability

@@ -10,9 +10,8 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from transformers import TrainingArguments
 
 from ..errors import UserError
-from ..files import REPORT
+from ..files import ARGUMENTS, REPORT
 from ..models.saving import CODE
-from ..training.checkpoints import ARGUMENTS
 from ..training.sources import unreachable_errors
 
 

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -12,15 +11,20 @@ from filelock import FileLock, Timeout
 from transformers import TrainingArguments
 
 from ..errors import UserError
-from ..files import find_report, no_empty_folder
-from ..loading import MANIFEST
+from ..files import (
+    ARGUMENTS,
+    LOCK,
+    check_empty,
+    find_report,
+    folder_contents,
+    is_finished,
+    no_empty_folder,
+)
 from ..training.arguments import STUDENT, DataArguments, ModelArguments, RunArguments, current_names
-from ..training.checkpoints import ARGUMENTS, differences, find_fault, last_checkpoint, missing_state
+from ..training.checkpoints import differences, find_fault, last_checkpoint, missing_state
 
 
 logger = logging.getLogger(__name__)
-
-LOCK = "running.lock"
 
 DECISIVE = (
     *("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "weight_decay", "max_grad_norm"),
@@ -46,9 +50,9 @@ def lock_output_dir(folder: Path) -> Iterator[None]:
         UserError: another run has locked it, or it cannot be written.
     """
     with ExitStack() as at_the_end:
-        with suppress(OSError):  # named by `_contents`
+        with suppress(OSError):  # named by `folder_contents`
             at_the_end.enter_context(no_empty_folder(folder))
-        _contents(folder)
+        folder_contents(folder)
         lock = FileLock(folder / LOCK, timeout=0)
         try:
             lock.acquire()
@@ -81,15 +85,12 @@ def check_output_dir(folder: Path, resume: str | None, may_restart: bool = False
     Raises:
         UserError: the folder cannot be written, holds another run or newer checkpoints, or has no such checkpoint.
     """
-    held = [name for name in _contents(folder) if name != ARGUMENTS]  # alone, of a call that failed before its run
+    # Arguments alone are of a call that failed before its run.
+    held = [name for name in folder_contents(folder) if name != ARGUMENTS]
     newest = last_checkpoint(folder)
     if not resume:
-        if newest is None and is_finished(folder):
-            raise UserError(
-                f"--output_dir {folder} holds a finished run, and nothing is overwritten: name another folder"
-            )
         hint = ", or resume its run by --resume_from_checkpoint last" if newest else ""
-        _check_empty(folder, held, f"name another folder{hint}")
+        check_empty(folder, held, f"name another folder{hint}")
         return None
     if resume.lower() not in ("last", "true"):
         checkpoint = Path(resume)
@@ -98,7 +99,7 @@ def check_output_dir(folder: Path, resume: str | None, may_restart: bool = False
                 f"--resume_from_checkpoint {resume} is no whole checkpoint ({fault}): write last, or another folder."
             )
         if checkpoint.resolve().parent != folder.resolve():
-            _check_empty(folder, held, "name a new folder")
+            check_empty(folder, held, "name a new folder")
         elif newest is not None and newest.resolve() != checkpoint.resolve():
             raise UserError(
                 f"--resume_from_checkpoint {resume} would overwrite {newest.name} beside it: write last, or a new "
@@ -119,48 +120,6 @@ def check_output_dir(folder: Path, resume: str | None, may_restart: bool = False
             f"{checkpoint} and another --output_dir."
         )
     return str(checkpoint)
-
-
-def is_finished(folder: Path) -> bool:
-    """Whether the folder of a run has a trained model and its results."""
-    return (folder / MANIFEST).is_file() and find_report(folder, "all_results.json").is_file()
-
-
-def check_new(folder: Path) -> None:
-    """
-    Make sure that results may be written to a folder, which is created if absent.
-
-    Raises:
-        UserError: it cannot be written, or is not empty.
-    """
-    _check_empty(folder, _contents(folder), "name a new folder")
-
-
-def _contents(folder: Path) -> list[str]:
-    """
-    The names in a folder, without empty folders; it is created if absent.
-
-    Raises:
-        UserError: it is a file, or cannot be written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:  # of a file too
-        raise UserError(f"--output_dir {folder} cannot be created ({error.strerror}): name another folder.") from None
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UserError(f"--output_dir {folder} cannot be written: name another folder, or change its permissions.")
-    paths = (path for path in folder.iterdir() if not path.is_dir() or any(path.iterdir()))
-    return sorted(path.name for path in paths if path.name != LOCK)
-
-
-def _check_empty(folder: Path, held: list[str], instead: str) -> None:
-    """
-    Raises:
-        UserError: there is something in the folder.
-    """
-    if held:
-        names = ", ".join(held[:4]) + (", ..." if len(held) > 4 else "")
-        raise UserError(f"--output_dir {folder} holds {names}, and nothing is overwritten: {instead}")
 
 
 def run_config(
@@ -219,12 +178,12 @@ def plan_seeds(
             _check_same(parent, {**config, "seed": training.seed})
             return [(True, None)]
         return [(False, check_output_dir(folders[0], resume))]
-    held = _contents(parent)
+    held = folder_contents(parent)
     has_runs = any(name.startswith("seed-") for name in held)
     if not has_runs:  # perhaps the arguments of a call that failed before its first run
-        _check_empty(parent, [name for name in held if name != ARGUMENTS], "name a new folder for several seeds")
+        check_empty(parent, [name for name in held if name != ARGUMENTS], "name a new folder for several seeds")
     elif not resume:
-        _check_empty(parent, held, "name another folder, or resume its runs by --resume_from_checkpoint last")
+        check_empty(parent, held, "name another folder, or resume its runs by --resume_from_checkpoint last")
     elif changes := changed_arguments(parent, config):
         raise UserError(f"The seeds in {parent} have other arguments ({changes}): restore them, or name a new folder.")
     # A seed that was killed before its first whole checkpoint must not keep the others from resuming.

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallb
 from ..data.splits import hold_out, load_splits, take_first
 from ..data.windows import tokenizing
 from ..evaluation.reports import plot_training_curves, score_prefix, seeds_table, summarize_seeds
-from ..files import REPORT, find_report, write_json, write_text
+from ..files import ARGUMENTS, REPORT, find_report, write_json, write_text
 from ..loading import check_whole
 from ..models.modeling_encoder import longest_input
 from ..publish.hub import upload_run
@@ -30,7 +30,7 @@ from ..publish.run_card import run_card
 from ..tasks.calibration import uncalibrated
 from ..training.arguments import DataArguments, FileArguments, ModelArguments, RunArguments
 from ..training.build import build_parts, check_resumed, length_limit
-from ..training.checkpoints import ARGUMENTS, ManifestWriter, remove_checkpoints
+from ..training.checkpoints import ManifestWriter, remove_checkpoints
 from ..training.guards import warn_about_majority, warn_about_overlap, warn_about_unknown_tokens
 from ..training.learning_rates import learning_rates, pretrained_parameters
 from ..training.losses import CRFLoss, loss_of

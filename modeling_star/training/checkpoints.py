@@ -20,8 +20,6 @@ from ..loading import MANIFEST, MODEL_FILES, find_change, write_manifest
 
 logger = logging.getLogger(__name__)
 
-ARGUMENTS = "arguments.json"
-"""The file with the arguments that a run began with."""
 _TRAINING_STATE = {"the optimizer": "optimizer*", "the schedule": "scheduler.pt", "random states": "rng_state*.pth"}
 """The parts of a checkpoint that --save_only_model omits. Trainer resumes without the first or the last silently."""
 

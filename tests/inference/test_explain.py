@@ -9,7 +9,7 @@ import pytest
 import torch
 from common import lexicon_of, tiny_model
 from matplotlib.image import imread
-from samples import some_terms, word_tokenizer
+from samples import some_terms, with_vectors, word_tokenizer
 
 from modeling_star.commands import explain as command
 from modeling_star.commands.demo import respond
@@ -71,13 +71,16 @@ def test_attributions_add_up_and_other_tokens_have_none(
     )
 
 
-def test_attributions_contain_what_characters_add(tmp_path: Path) -> None:
-    predictor = saved(
-        tmp_path, "StarTransformer", "ForSequenceClassification", char_features=True, tokenizer=TOKENIZER
-    )
+@pytest.mark.parametrize("fields", [{"char_features": True, "tokenizer": TOKENIZER}, {"word_vector_size": 2}])
+def test_attributions_contain_what_characters_and_vectors_of_words_add(fields: dict[str, Any], tmp_path: Path) -> None:
+    predictor = saved(tmp_path, "StarTransformer", "ForSequenceClassification", **fields)
+    if "word_vector_size" in fields:
+        pairs = [("fine", "film"), ("begin", "##s"), ("a", "fine"), ("##s", "slow")]
+        words = lexicon_of(tuple(TOKENIZER.convert_tokens_to_ids(pair)) for pair in pairs)
+        predictor.model.set_word_vectors(with_vectors(words, width=2))
     table = predictor.model.get_input_embeddings()
     with torch.no_grad():
-        table.weight[:] = table.weight[TOKENIZER.unk_token_id]  # nothing but characters tells words apart
+        table.weight[:] = table.weight[TOKENIZER.unk_token_id]  # nothing else tells words apart
     [found] = explain(predictor, TEXT).attributions
     inputs = TOKENIZER(TEXT, return_tensors="pt")
     unknown = inputs["input_ids"].clone()

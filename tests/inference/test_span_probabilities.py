@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import pipeline
 
 from modeling_star.data.entities import EntityGroups, aggregation_for
+from modeling_star.errors import UserError
 from modeling_star.inference import Predictor
 from modeling_star.inference.pipelines import BestPathPipeline
 from modeling_star.inference.span_probabilities import SpanScorer
@@ -146,6 +147,8 @@ def test_the_predictor_lists_the_most_probable_spans(tmp_path: Path) -> None:
         ranked = sorted((span["score"] for span in spans), reverse=True)
         assert sorted((span["score"] for span in most), reverse=True) == ranked[:2]
     assert any(a["end"] > b["start"] for spans in listed for a, b in itertools.pairwise(spans))  # they overlap
+    with pytest.raises(UserError, match="whole number"):
+        Predictor(folder, n_best=1.5)
 
 
 def test_without_a_crf_the_score_is_the_product_over_the_words(tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ def test_the_wheel_has_the_command_and_the_configuration() -> None:
         ("--train_file train.csv --lr 1", "--learning_rate"),
         ("--train_file train.csv --batch-size=4", "--per_device_train_batch_size"),
         ("--cache_dir x", "HF_HOME"),
+        ("--train_file train.csv --output_dir .", "holds train.csv"),
     ],
 )
 def test_what_is_typed_wrong_is_refused_before_slow_imports(
@@ -71,6 +72,9 @@ def test_what_is_typed_wrong_is_refused_before_slow_imports(
         parse_run(GROUPS, "A command.", typed=typed.split())
     check_typed(GROUPS, ["--train_file", "train.csv", "--text_column_name=words", "--label_column_name", "tag"])
     check_typed(GROUPS, ["names.yaml", "--train_file", "train.csv", "--text_column_name", "a name of the recipe"])
+    check_typed(GROUPS, ["--output_dir", ".", "--resume_from_checkpoint", "last"])
+    check_typed(GROUPS, ["--output_dir", "new"])
+    assert not Path("new").exists()
     Path("train.csv").write_text("words ,tag\nOslo is cold,O\n", encoding="utf-8")
     check_typed(GROUPS, ["--train_file", "train.csv", "--text_column_name", "words "])
 
