@@ -57,7 +57,8 @@ _SENTENCES_COMPARED = 500
 _LOW_F1, _HIGH_ACCURACY = 0.3, 0.8
 _ADVICE = (
     "Train longer, --num_train_epochs 30, or begin with what is pretrained: word vectors, --embeddings_name_or_path "
-    "VECTORS.txt --embeddings_mode vectors, or a model, --model_name_or_path bert-base-cased."
+    "VECTORS.txt --embeddings_mode vectors --config_overrides char_features=true, or a model, --model_name_or_path "
+    "bert-base-cased."
 )
 
 

@@ -25,6 +25,7 @@ DATA = {
     "short sentences, a small BERT": ("sst2", []),
     "pairs of sentences": ("snli", []),
     "English entities": ("wnut17", []),
+    "English entities, word vectors": ("wnut17", []),
     "English entities, a small BERT": ("wnut17", []),
     "parts of speech": ("ud_english_ewt", ["--label_column_name", "pos_tags"]),
     "Chinese entities": ("weibo_ner", []),
@@ -85,10 +86,11 @@ def test_a_line_scores_what_the_table_says(
     line: list[str], scripts: ScriptRunner, minilm_path: str, tmp_path: Path
 ) -> None:
     name, options = DATA[line[0]]
-    folder, characters = data_folder(name), data_folder("embeddings") / "tencent_char.200d.subset.txt.gz"
+    kind = "tencent_char.200d" if line[0].startswith("Chinese") else "glove.twitter.25d"
+    folder, vectors = data_folder(name), data_folder("embeddings") / f"{kind}.subset.txt.gz"
     (tmp_path / "modeling-star").write_text("from modeling_star.commands import main\n\nmain()\n", encoding="utf-8")
     for command, *words in commands_of(line):
-        names = {"BERT": minilm_path, "VECTORS.txt": str(characters), "outputs/big": str(tmp_path / "big")}
+        names = {"BERT": minilm_path, "VECTORS.txt": str(vectors), "outputs/big": str(tmp_path / "big")}
         arguments = [names.get(word, word) for word in words]
         if command != "convert":
             arguments += [f"--{split}_file={folder / split}.jsonl.gz" for split in SPLITS]
