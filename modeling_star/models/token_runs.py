@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from transformers import initialization as init
 
 from .configuration_encoder import EncoderConfig
-from .token_layout import is_traced
+from .hashing import number, product
+from .token_layout import cached_unless_traced, is_traced
 
 
-# A prime whose square is below 2^31: a product of two hashes and a sum with a third fit into 32 signed bits, which is
-# all that some runtimes of exported graphs compute with.
 PRIME = 46_337
+"""The largest prime whose square is below 2^31."""
 # Two rolling hashes, each with a first state and a multiplier. A run of two tokens is their solution of two linear
 # equations, so that runs of one and two tokens have keys of their own in vocabularies below PRIME - 1 entries.
 STATES, MULTIPLIERS = (1, 2), (41_959, 18_693)
@@ -49,26 +49,39 @@ def real_tokens_first(input_ids: Tensor, attention_mask: Tensor | None) -> tuple
     return ids.gather(1, order).masked_fill(~mask, 0), mask
 
 
-def run_keys(ids: Tensor, mask: Tensor, longest: int) -> Iterator[tuple[Tensor, Tensor]]:
+def run_hashes(ids: Tensor, mask: Tensor, longest: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """
-    The keys of all runs of 1, 2, .. `longest` tokens.
+    The two hashes of all runs of 1, 2, .. `longest` tokens.
 
     Args:
         ids, mask: from `real_tokens_first`, `[b, n]`.
         longest: tokens of the longest run.
 
     Yields:
-        For each length l the keys `[b, n - l + 1]`, from 0 to PRIME^2 - 1, and which runs lie among the real tokens.
+        For each length l the hashes `[b, n - l + 1]` each, from 0 to PRIME - 1, and which runs lie among the real
+        tokens.
     """
-    first, second = ids % PRIME, ids // PRIME % PRIME
-    digits = [(first + second * factor % PRIME) % PRIME for factor in OF_SECOND_DIGIT]
-    states = [torch.full_like(ids, state) for state in STATES]
+    factors, multipliers, begun = _run_constants(ids.device)
+    digits = product(ids // PRIME, factors, PRIME, plus=ids % PRIME)  # [2, b, n]
+    state = (digits + begun) % PRIME
     for length in range(1, longest + 1):
-        states = [
-            (state[:, : ids.shape[1] - length + 1] * multiplier + digit[:, length - 1 :]) % PRIME
-            for state, multiplier, digit in zip(states, MULTIPLIERS, digits, strict=True)
-        ]
-        yield states[0] * PRIME + states[1], mask[:, length - 1 :]
+        if length > 1:
+            state = product(state[..., :-1], multipliers, PRIME, plus=digits[..., length - 1 :])
+        yield state[0], state[1], mask[:, length - 1 :]
+
+
+@cached_unless_traced
+def _run_constants(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Of the two hashes `[2, 1, 1]` each: factors of the second digit, multipliers, first states multiplied."""
+    begun = [state * multiplier % PRIME for state, multiplier in zip(STATES, MULTIPLIERS, strict=True)]
+    constants = torch.tensor([OF_SECOND_DIGIT, MULTIPLIERS, begun], device=device)[..., None, None]
+    return constants[0], constants[1], constants[2]
+
+
+def run_keys(ids: Tensor, mask: Tensor, longest: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """As `run_hashes`, with one key of each run, from 0 to PRIME^2 - 1."""
+    for first, second, is_real in run_hashes(ids, mask, longest):
+        yield first * PRIME + second, is_real
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -166,9 +179,9 @@ class TfidfVote(nn.Module):
             one token, then those of two, and so on.
         """
         ids, mask = real_tokens_first(input_ids, attention_mask)
-        found = list(run_keys(ids, mask, self.longest))
-        keys, is_real = (torch.cat(parts, dim=1) for parts in zip(*found, strict=True))
-        term, is_known = self._looked_up(keys)
+        found = list(run_hashes(ids, mask, self.longest))
+        first, second, is_real = (torch.cat(parts, dim=1) for parts in zip(*found, strict=True))
+        term, is_known = self._looked_up(first, second)
         is_known = is_known & is_real
         count = _counts(term.masked_fill(~is_known, len(self.keys))).clamp(min=1).float()
         # The look-up of an embedding is the gather that every runtime has.
@@ -178,13 +191,19 @@ class TfidfVote(nn.Module):
         norm = (value.square() / count).sum(1, keepdim=True).clamp(min=1e-12).sqrt()
         return term, value / count / norm
 
-    def _looked_up(self, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """The index of the last term whose key is not larger than each of `[b, m]`, and whether it is equal."""
+    def _looked_up(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        """
+        The index of the last term whose key is not larger than that of each run `[b, m]`, by its hashes, and whether
+        it is equal.
+        """
         if is_traced():  # torch.searchsorted has no form in ONNX (torch 2.13)
-            index = binary_search(self.keys, keys)
-        else:
-            index = (torch.searchsorted(self.keys, keys.int(), right=True) - 1).clamp(min=0)
-        return index, nn.functional.embedding(index, self.keys[:, None])[..., 0] == keys
+            table = torch.stack([self.keys // PRIME, self.keys % PRIME], 1)
+            index = binary_search(table, first, second)
+            entry = nn.functional.embedding(index, table)
+            return index, (entry[..., 0] == first) & (entry[..., 1] == second)
+        keys = (first * PRIME + second).int()
+        index = (torch.searchsorted(self.keys, keys, right=True) - 1).clamp(min=0)
+        return index, self.keys[index] == keys
 
     def logits(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """The logits `[b, k]` of the linear model alone."""
@@ -224,19 +243,20 @@ class TfidfVote(nn.Module):
         return voted.to(logits.dtype)
 
 
-def binary_search(table: Tensor, keys: Tensor) -> Tensor:
+def binary_search(table: Tensor, first: Tensor, second: Tensor) -> Tensor:
     """
-    The index of the last entry that is not larger than a key, or 0: torch.searchsorted, written out.
+    The index of the last entry that is not larger than a pair, or 0: torch.searchsorted, written out.
 
     Args:
-        table: `[F]`, ascending.
-        keys: `[b, m]`.
+        table: `[F, 2]`, ascending by its first column, then by its second.
+        first, second: `[b, m]`.
     """
-    index, step = torch.zeros_like(keys), 2 ** (len(table).bit_length() - 1)
+    index, step = torch.zeros_like(first), 2 ** (len(table).bit_length() - 1)
     while step:
         probe = index + step
-        entry = nn.functional.embedding(probe.clamp(max=len(table) - 1), table[:, None])[..., 0]
-        index = torch.where((probe < len(table)) & (entry <= keys), probe, index)
+        high, low = nn.functional.embedding(probe.clamp(max=len(table) - 1), table).unbind(-1)
+        is_before = (high < first) | ((high == first) & (low <= second))
+        index = torch.where((probe < len(table)) & is_before, probe, index)
         step //= 2
     return index
 
@@ -263,10 +283,11 @@ class NgramLogits(nn.Module):
     of the weights by their hash (https://arxiv.org/abs/0902.2206).
 
     Args:
-        config: `ngram_buckets` rows, `max_ngram_length`, `ngram_dropout`, `num_labels`.
+        config: `ngram_buckets` rows, `max_ngram_length`, `ngram_dropout`, `ngram_hash_bits`, `num_labels`.
     """
 
-    # A prime, so that products of two hashes fit into int64; and two numbers below it without pattern.
+    # Of models that earlier versions saved: a prime, so that products of two hashes fit into int64; and two numbers
+    # below it without pattern.
     PRIME, OF_TOKEN, OF_RUN = 2**31 - 1, 1_640_531_527, 1_013_904_223
     # AdamW moves each weight by about the learning rate: an n-gram has one for a label, a feature hundreds.
     SCALE = 10.0
@@ -274,6 +295,7 @@ class NgramLogits(nn.Module):
     def __init__(self, config: EncoderConfig):
         super().__init__()
         self.longest = config.max_ngram_length
+        self.hash_bits = config.ngram_hash_bits
         self.weight = nn.Parameter(torch.zeros(config.ngram_buckets, config.num_labels))
         self.dropout = nn.Dropout(config.ngram_dropout)
 
@@ -293,16 +315,25 @@ class NgramLogits(nn.Module):
             For each length l from 1 `[b, n - l + 1, k]`, at the first token of an n-gram among the real tokens of its
             row; zeros after the last one.
         """
-        ids, mask = real_tokens_first(input_ids, attention_mask)  # hashes need the 64 bits that these ids have
+        ids, mask = real_tokens_first(input_ids, attention_mask)
         scale = self.SCALE * mask.sum(1, keepdim=True).clamp(min=1).to(self.weight.dtype).rsqrt()
-        of_token = run = ids * self.OF_TOKEN % self.PRIME
         found = []
+        for key, is_real in self._keys(ids, mask):
+            kept = self.dropout(is_real * scale)
+            found.append(nn.functional.embedding(key % len(self.weight), self.weight) * kept[..., None])
+        return found
+
+    def _keys(self, ids: Tensor, mask: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """For each length the keys of n-grams, and which of them lie among the real tokens."""
+        if self.hash_bits == 24:
+            for first, second, is_real in run_hashes(ids, mask, self.longest):
+                yield number(first, second), is_real
+            return
+        of_token = run = ids * self.OF_TOKEN % self.PRIME
         for length in range(1, self.longest + 1):
             if length > 1:
                 run = (run[:, :-1] * self.OF_RUN + of_token[:, length - 1 :]) % self.PRIME
-            kept = self.dropout(mask[:, length - 1 :] * scale)
-            found.append(nn.functional.embedding(run % len(self.weight), self.weight) * kept[..., None])
-        return found
+            yield run, mask[:, length - 1 :]
 
     def shares(self, input_ids: Tensor) -> Tensor:
         """What each token of texts `[b, n]` adds to the logits, `[b, n, k]`: even parts of its n-grams."""

@@ -13,15 +13,17 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 
+from .hashing import number, product
 from .neighbours import has_shifted, is_continuation, shifted, windows, words_end_inside
 from .token_layout import TokenLayout, cached_unless_traced
 
 
 LexiconKind = Literal["words", "whole_word"]
 
-# Products of two numbers below it fit into 64 bits, on every device and in ONNX.
-_PRIME = 2**31 - 1
-_GENERATOR = 48271  # its powers run through all numbers below the prime
+# Two, so that no two tokens are the same to both hashes, and 2 modulo 3, so that numbers below them have different
+# cubes. Tables that earlier versions saved have multipliers beyond them, and another prime.
+_PRIMES, _EARLIER_PRIME = (45_989, 44_987), 2**31 - 1
+_GENERATOR = 48271  # its powers run through all numbers below the earlier prime
 _ATTEMPTS = 64
 
 
@@ -125,9 +127,11 @@ class WordMatcher(nn.Module):
         longest, half = self.max_word_length, len(self.table) // 2
         window = windows(layout, ids, 0, longest - 1)
         beyond, halves = _word_constants(longest, half, ids.device)
-        state, *following = (window + 1).unsqueeze(2).unbind(1)
-        states = [state := _hashed(state, entry, self.multipliers) for entry in following]
-        possible = _possible_rows(torch.stack(states, 1), half, halves)  # [N, L - 1, 2]
+        primes = _primes(self.multipliers)
+        first, *following = (window + 1).unsqueeze(2).unbind(1)
+        state = first % primes
+        states = [state := _hashed(state, entry, self.multipliers, primes) for entry in following]
+        possible = _possible_rows(torch.stack(states, 1), primes, half, halves)  # [N, L - 1, 2]
         words = window.unflatten(1, (1, 1, longest)).masked_fill(beyond, -1)
         same = (self.table[possible] == words).all(3)
         row = torch.where(same[..., 0], possible[..., 0], possible[..., 1])
@@ -166,18 +170,33 @@ def _word_constants(longest: int, half: int, device: torch.device) -> tuple[Tens
 # ------ the hash table
 
 
-def _hashed(state: Tensor, entry: Tensor, multipliers: Tensor) -> Tensor:
+def _primes(multipliers: Tensor) -> Tensor:
+    """The primes `[2]` of the two hashes with some multipliers `[2]`."""
+    now, earlier = _prime_constants(multipliers.device)
+    return torch.where(multipliers < now, now, earlier)
+
+
+@cached_unless_traced
+def _prime_constants(device: torch.device) -> tuple[Tensor, Tensor]:
+    return torch.tensor(_PRIMES, device=device), torch.tensor([_EARLIER_PRIME] * 2, device=device)
+
+
+def _hashed(state: Tensor, entry: Tensor, multipliers: Tensor, primes: Tensor) -> Tensor:
     """The hashes `[N, 2]` of windows that are extended by one token each; `entry` `[N, 1]` is its id + 1."""
-    return torch.addcmul(entry, state, multipliers) % _PRIME
+    return product(state, multipliers, primes, plus=entry)
 
 
-def _possible_rows(state: Tensor, half: int, halves: Tensor) -> Tensor:
+def _possible_rows(state: Tensor, primes: Tensor, half: int, halves: Tensor) -> Tensor:
     """
     The two rows `[..., 2]` that may hold the word of the hashes `state`, one in each half of a table; the halves begin
     at the rows `halves`.
     """
-    # Squared: sums of multiples alone would keep the patterns of dense sets of ids, which two rows cannot resolve.
-    return (state * state % _PRIME) % half + halves
+    # Powers: sums of multiples alone would keep the patterns of dense sets of ids, which two rows cannot resolve.
+    square = product(state, state, primes)
+    first, second = product(square, state, primes).unbind(-1)
+    # One hash has fewer values than a large table has rows: a row is of both, the second of their leading digits.
+    keys = torch.stack([number(first, second), number(second // 11, first // 12)], -1)
+    return torch.where(primes < _EARLIER_PRIME, keys, square) % half + halves
 
 
 def build_table(words: Tensor) -> tuple[Tensor, Tensor]:
@@ -188,12 +207,13 @@ def build_table(words: Tensor) -> tuple[Tensor, Tensor]:
     """
     for attempt in range(_ATTEMPTS):
         multipliers = _multipliers(attempt)
+        primes = _primes(multipliers)
         state = torch.zeros((len(words), 2), dtype=torch.long)
         for entry in (words + 1)[..., None].unbind(1):
-            state = torch.where(entry > 0, _hashed(state, entry, multipliers), state)
+            state = torch.where(entry > 0, _hashed(state, entry, multipliers, primes), state)
         # Each new attempt has a little more room too, so that one succeeds.
         half = 8 + len(words) * (20 + attempt) * 6 // 100
-        row = _one_row_each(_possible_rows(state, half, torch.tensor([0, half])), 2 * half)
+        row = _one_row_each(_possible_rows(state, primes, half, torch.tensor([0, half])), 2 * half)
         if row is not None:
             table = torch.full((2 * half, words.shape[1]), -1, dtype=torch.int32)
             table[row] = words.int()
@@ -203,7 +223,8 @@ def build_table(words: Tensor) -> tuple[Tensor, Tensor]:
 
 def _multipliers(attempt: int) -> Tensor:
     """Two pseudo-random numbers for each attempt, the same on every machine."""
-    return torch.tensor([pow(_GENERATOR, 1000 + 2 * attempt + side, _PRIME) for side in range(2)])
+    powers = [pow(_GENERATOR, 1000 + 2 * attempt + side, _EARLIER_PRIME) for side in range(2)]
+    return torch.tensor([power % prime for power, prime in zip(powers, _PRIMES, strict=True)])
 
 
 def _one_row_each(rows: Tensor, size: int) -> Tensor | None:

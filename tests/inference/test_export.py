@@ -89,6 +89,24 @@ def test_onnx_runtime_computes_the_same_for_every_shape(kind: str, tmp_path: Pat
             assert (actual - correct)[real].abs().max() < 1e-4
 
 
+@torch.no_grad()
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["star", "vote", "words"])
+def test_a_runtime_with_integers_of_32_bits_computes_the_same(kind: str, tmp_path: Path) -> None:
+    openvino = pytest.importorskip("openvino", reason="pip install openvino==2026.4.1")
+    torch.manual_seed(0)
+    model, path = MODELS[kind]().eval(), tmp_path / "model.onnx"
+    if kind == "star":
+        model.classifier.ngrams.weight.normal_()
+    export_onnx(model, list(batch(SHAPES[0])), path)
+    compiled = openvino.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    session = onnxruntime.InferenceSession(path)
+    for lengths in (*SHAPES, (16, 16, 16)):
+        inputs = {name: value.numpy() for name, value in batch(lengths).items()}
+        (expected,) = session.run(["logits"], inputs)
+        assert abs(compiled(inputs)["logits"] - expected).max() < 1e-4
+
+
 # ------ the folder
 
 

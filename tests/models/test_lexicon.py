@@ -26,7 +26,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from modeling_star.data.lexicon import Lexicon
-from modeling_star.models import word_matcher
+from modeling_star.models import hashing, word_matcher
 from modeling_star.models.token_layout import TokenLayout
 from modeling_star.models.word_matcher import WordMatcher
 
@@ -278,18 +278,39 @@ def test_a_matcher_built_for_the_size_is_filled_from_a_state_dict(lexicon: Lexic
     assert spans != [set()]
 
 
-def test_a_table_that_was_saved_earlier_is_read() -> None:
+IN_64_BITS = (429_183_498, 341_889_349), {1: [3, 1, 4], 3: [3, 1, -1], 4: [2, 7, 1], 6: [70_000, 5, -1]}
+IN_24_BITS = (14_150, 33_136), {5: [2, 7, 1], 6: [3, 1, -1], 7: [70_000, 5, -1], 11: [3, 1, 4]}
+
+
+@pytest.mark.parametrize(("multipliers", "rows"), [IN_64_BITS, IN_24_BITS], ids=["64 bits", "24 bits"])
+def test_a_table_that_was_saved_earlier_is_read(multipliers: tuple[int, int], rows: dict[int, list[int]]) -> None:
     """With another hash the words that are saved with a model would not be found."""
-    rows = {1: [3, 1, 4], 3: [3, 1, -1], 4: [2, 7, 1], 6: [70_000, 5, -1]}
     table = torch.tensor([rows.get(row, [-1, -1, -1]) for row in range(24)], dtype=torch.int32)
-    state = {"table": table, "multipliers": torch.tensor([429_183_498, 341_889_349])}
+    state = {"table": table, "multipliers": torch.tensor(multipliers)}
     matcher = WordMatcher("words", 24, 3)
     matcher.load_state_dict(state)
     ids = torch.tensor([[3, 1, 4, 70_000, 5, 2, 7, 1, 3]])
     spans = {(0, 2), (0, 3), (3, 2), (5, 3)}
     assert found(matcher, ids, torch.ones_like(ids).bool(), keep_padding=False) == [spans]
-    words = torch.tensor(sorted(rows.values()))
-    assert all(map(torch.equal, Lexicon("words", 3, words=words).table, state.values()))
+    if multipliers == IN_24_BITS[0]:
+        words = torch.tensor(sorted(rows.values()))
+        assert all(map(torch.equal, Lexicon("words", 3, words=words).table, state.values()))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
+def test_hashes_of_words_in_a_graph_are_exact_in_float32(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = random_words(20_000, 300_000, seed=0) + 1
+    rows = []
+    for kind in (torch.int64, dtype):
+        constants = word_matcher._multipliers(0), word_matcher._primes(word_matcher._multipliers(0)), torch.arange(2)
+        multipliers, primes, halves = (each.to(kind) for each in constants)
+        first, *following = entries.to(kind)[..., None].unbind(1)
+        state = first % primes
+        for entry in following:
+            state = word_matcher._hashed(state, entry, multipliers, primes)
+        rows.append(word_matcher._possible_rows(state, primes, 400_000, halves * 400_000))
+        monkeypatch.setattr(hashing, "is_traced", lambda: True)
+    assert torch.equal(rows[0], rows[1].long())
 
 
 @pytest.mark.parametrize("after", [WHOLE, PAIRS, OTHERS, None], ids=["whole words", "pairs", "others", "none"])

@@ -1,5 +1,7 @@
 """The n-grams of a sequence classifier against a loop over texts, and their place in the models."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,29 +12,67 @@ from torch import Tensor
 from torch_modes import compiled
 
 from modeling_star import StarTransformerConfig
-from modeling_star.models.token_runs import NgramLogits
+from modeling_star.models import hashing
+from modeling_star.models.hashing import number
+from modeling_star.models.token_runs import NgramLogits, run_hashes
 
 
-def ngrams_of(longest: int, dropout: float = 0.0) -> NgramLogits:
-    config = StarTransformerConfig(ngram_buckets=50, max_ngram_length=longest, ngram_dropout=dropout, num_labels=3)
+def ngrams_of(longest: int, dropout: float = 0.0, **fields: Any) -> NgramLogits:
+    options = {"ngram_buckets": 50, "max_ngram_length": longest, "ngram_dropout": dropout, "num_labels": 3}
+    config = StarTransformerConfig(**options, **fields)
     ngrams = NgramLogits(config).double()
     with torch.no_grad():
         ngrams.weight.normal_(generator=torch.Generator().manual_seed(0))
     return ngrams
 
 
+@pytest.mark.parametrize("hash_bits", [24, 64])
 @pytest.mark.parametrize("longest", [1, 2, 4])
 @pytest.mark.parametrize("padding", [None, "right", "left", "holes"])
-def test_logits_and_gradients_equal_the_reference(padding: str | None, longest: int) -> None:
-    ngrams = ngrams_of(longest)
+def test_logits_and_gradients_equal_the_reference(padding: str | None, longest: int, hash_bits: int) -> None:
+    ngrams = ngrams_of(longest, ngram_hash_bits=hash_bits)
     mask = padded([5, 1, 0, 6], 6, padding) if padding else torch.ones(2, 3).bool()
     ids = random_batch(mask).input_ids
     leaves = {"weight": ngrams.weight.detach().clone().requires_grad_()}
-    rows = [ngram_logits(leaves["weight"], ids[row][mask[row]].tolist(), longest) for row in range(len(mask))]
+    rows = [
+        ngram_logits(leaves["weight"], ids[row][mask[row]].tolist(), longest, hash_bits) for row in range(len(mask))
+    ]
     expected, actual = {"logits": torch.stack(rows)}, {"logits": ngrams(ids, mask.long() if padding else None)}
     assert_close(actual, expected, 1e-12)
     assert torch.equal(ngrams(ids.int(), mask.long() if padding else None), actual["logits"])
     assert_gradients_close(gradients(actual, {"weight": ngrams.weight}), gradients(expected, leaves), 1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
+def test_hashes_of_ngrams_in_a_graph_are_exact_in_float32(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = torch.randint(0, 300_000, (50, 40), generator=torch.Generator().manual_seed(0))
+    expected = list(run_hashes(ids, ids >= 0, 4))
+    monkeypatch.setattr(hashing, "is_traced", lambda: True)
+    for correct, actual in zip(expected, run_hashes(ids.to(dtype), ids >= 0, 4), strict=True):
+        assert all(torch.equal(one, other.long()) for one, other in zip(correct[:2], actual[:2], strict=True))
+        assert torch.equal(number(*correct[:2]), number(*actual[:2]).long())
+        assert number(*correct[:2]).max() < 2**24
+
+
+def test_a_classifier_keeps_the_hash_that_it_was_saved_with(tmp_path: Path) -> None:
+    ids = torch.arange(1, 12)[None]
+    for hash_bits in (64, 24):
+        fields: dict[str, Any] = {"ngram_buckets": 64, "ngram_hash_bits": hash_bits}
+        model = tiny_model("StarTransformer", "ForSequenceClassification", **fields).eval()
+        torch.nn.init.normal_(model.classifier.ngrams.weight)
+        folder = tmp_path / str(hash_bits)
+        model.save_pretrained(folder)
+        path = folder / "config.json"
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        assert saved["ngram_hash_bits"] == hash_bits
+        if hash_bits == 64:  # as earlier versions wrote it
+            del saved["ngram_hash_bits"]
+            path.write_text(json.dumps(saved), encoding="utf-8")
+        for options in ({}, {"num_labels": 3}):
+            loaded = type(model).from_pretrained(folder, ignore_mismatched_sizes=True, **options)
+            assert loaded.config.ngram_hash_bits == hash_bits
+        assert torch.equal(type(model).from_pretrained(folder)(ids).logits, model(ids).logits)
+    assert StarTransformerConfig(ngram_buckets=64).ngram_hash_bits == 24
 
 
 def test_shares_of_tokens_add_up_to_the_logits() -> None:

@@ -29,7 +29,15 @@ from modeling_star import Lexicon
 SHARED_CODE = {
     *("configuration_encoder.py", "modeling_encoder.py", "heads.py", "token_layout.py", "neighbours.py"),
     *("char_cnn.py", "crf.py", "pairs.py", "pretrained_embeddings.py", "saving.py"),
-    *("tag_schemes.py", "token_runs.py", "vocabulary.py", "word_marks.py", "word_matcher.py", "word_vectors.py"),
+    *(
+        "hashing.py",
+        "tag_schemes.py",
+        "token_runs.py",
+        "vocabulary.py",
+        "word_marks.py",
+        "word_matcher.py",
+        "word_vectors.py",
+    ),
 }
 ATTENTION_CODE = {"attention.py", "sparse_attention.py", "derivatives.py"}
 CODE = {
