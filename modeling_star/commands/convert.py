@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..files import check_new
 
 
 def main() -> None:
@@ -42,6 +41,9 @@ def main() -> None:
     )
     parser.add_argument("--lexicon", metavar="FILE", help="file with one word per line, jieba, or whole_word")
     arguments = parser.parse_args()
+
+    from ..files import check_new
+
     if arguments.output_dir.exists():  # before the imports, which take seconds
         try:
             check_new(arguments.output_dir)

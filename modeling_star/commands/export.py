@@ -97,7 +97,7 @@ def main() -> None:
             f"{parity.shortest} to {parity.longest} tokens)"
         )
     if arguments.int8 and arguments.check is None:
-        print("Such texts are few and short: --check FILE counts the predictions that 8 bits change on yours.")
+        print("Such texts are few: --check FILE counts the predictions that 8 bits change on yours.")
     if arguments.web:
         print(
             f"Next: npm install --prefix {arguments.output_dir}\n"

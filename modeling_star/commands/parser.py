@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from ..errors import UserError
-from ..files import ARGUMENTS, check_empty, folder_contents
 from ..training import arguments
 from ..training.arguments import RENAMED, RunArguments, current_names
 
@@ -226,6 +225,7 @@ def check_typed(groups: tuple[type, ...], typed: Sequence[str]) -> None:
     from ..data.columns import check_columns
     from ..data.files import Options
     from ..data.readers import first_rows, kind_of
+    from ..files import ARGUMENTS, check_empty, folder_contents
 
     try:
         for name in ("train_file", "validation_file", "test_file"):
