@@ -5,6 +5,7 @@ Axes: b batch  n columns
 """
 
 import json
+import logging
 import os
 import shutil
 import sys
@@ -33,6 +34,8 @@ from ..models.saving import AUTO_CLASSES
 from .onnx_runtime import CRF, INSTALLED, OFFSET, WEB, check_output_dir, quiet
 from .torch_runtime import crf_tables
 
+
+logger = logging.getLogger(__name__)
 
 TOLERANCE = 1e-4
 """The largest difference of a float32 file to PyTorch that is accepted."""
@@ -361,6 +364,12 @@ def check_for_web(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) ->
         raise UserError(
             f"--web reads tokenizers that were trained here and those of BERT, and that of {model.name_or_path} has "
             f"{', '.join(map(str, kinds))}: omit it."
+        )
+    bound = getattr(model.config, "entity_bound", None)
+    if bound is not None:
+        logger.warning(
+            f"The page lists the entities of the best path, and `predict` with {model.name_or_path} every span with a "
+            f"probability of {bound:g} or more (entity_bound)."
         )
 
 
