@@ -66,18 +66,26 @@ def test_the_same_run_of_another_table_is_copied(runner: Runner, star: Configura
         runner.run(star, 1)
 
 
-@pytest.mark.parametrize(("arguments", "use_crf"), [({}, False), ({"config_overrides": {"use_crf": True}}, True)])
-def test_taggers_of_tables_have_a_crf_only_if_it_is_requested(
-    tmp_path: Path, table: Table, arguments: dict[str, Any], use_crf: bool
+@pytest.mark.parametrize(
+    ("overrides", "written"),
+    [
+        ({}, {"use_crf": False}),
+        ({"use_crf": True}, {"use_crf": True}),
+        ({"ngram_buckets": 64}, {"ngram_buckets": 64, "ngram_hash_bits": 64, "use_crf": False}),
+    ],
+)
+def test_runs_of_tables_have_the_defaults_of_kept_results(
+    tmp_path: Path, table: Table, overrides: dict[str, Any], written: dict[str, Any]
 ) -> None:
+    arguments = {"config_overrides": overrides} if overrides else {}
     task = {"films": {"script": "run_ner.py", "recipe": "paper_wnut17", "metric": "entity_f1"}}
     table = write_table(tmp_path, tasks=task, systems={"star": {"arguments": arguments}})
     (star,) = table.configurations("films", "bert", "star")
-    assert star.arguments.get("config_overrides", {}) == arguments.get("config_overrides", {})  # as kept results
+    assert star.arguments.get("config_overrides", {}) == overrides  # as kept results
     with pytest.raises(UserError, match="stopped"):
         runner_of(table, tmp_path).run(star, 1)
     (recipe,) = tmp_path.rglob("recipe.yaml")
-    assert yaml.safe_load(recipe.read_text(encoding="utf-8"))["config_overrides"] == {"use_crf": use_crf}
+    assert yaml.safe_load(recipe.read_text(encoding="utf-8"))["config_overrides"] == written
 
 
 def test_a_prerequisite_runs_once_and_first(tmp_path: Path, table: Table) -> None:
