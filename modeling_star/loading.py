@@ -99,8 +99,14 @@ def load_config(name: str, **options: Any) -> PreTrainedConfig:
     The configuration of a saved model, whose names of labels are checked.
 
     Raises:
-        UserError: its two tables of labels differ, or two labels have one name.
+        UserError: its two tables of labels differ, two labels have one name, or the training is not finished.
     """
+    folder = Path(name)
+    if not (folder / "config.json").is_file() and (begun := sorted(folder.glob("checkpoint-*"))):
+        raise UserError(
+            f"The training of {name} is not finished: repeat its command with --resume_from_checkpoint last, or name "
+            f"its checkpoint, {max(begun, key=lambda path: path.stat().st_mtime)}"
+        )
     config = AutoConfig.from_pretrained(name, **options)
     if (config.architectures or [""])[0].endswith(_WITH_LABELS):
         _check_labels(name, config)

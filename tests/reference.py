@@ -591,7 +591,9 @@ def ngram_logits(weight: Tensor, ids: Sequence[int], longest: int, hash_bits: in
                 low, high = token % 46_337, token // 46_337
                 first = (first * 41_959 + low + high * 10_946) % 46_337
                 second = (second * 18_693 + low + high * 6_765) % 46_337
-            key = hashed if hash_bits == 64 else first % 4096 * 4096 + second % 4096
+            key = hashed
+            if hash_bits == 24:
+                key = first * 28_411 % 46_337 % 4096 * 4096 + second * 17_389 % 46_337 % 4096
             logits = logits + weight[key % len(weight)]
     return 10 * logits / max(len(ids), 1) ** 0.5
 

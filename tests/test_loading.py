@@ -23,7 +23,7 @@ from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
 from modeling_star.inference import Predictor
 from modeling_star.inference.export import load as load_for_export
-from modeling_star.loading import load_model
+from modeling_star.loading import load_config, load_model
 from modeling_star.training.arguments import ClassificationModelArguments
 from modeling_star.training.build import saved_model
 from modeling_star.training.checkpoints import seal_model
@@ -221,3 +221,10 @@ def test_threads_load_one_after_the_other(folder: Path, monkeypatch: pytest.Monk
     with ThreadPoolExecutor(3) as threads:
         list(threads.map(lambda _: load_model("AutoModelForSequenceClassification", str(folder)), range(3)))
     assert all(end <= next_one for end, next_one in zip(ended[:-1], begun[1:], strict=True))
+
+
+def test_the_checkpoint_of_a_training_that_is_not_finished_is_named(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint-7").mkdir()
+    with pytest.raises(UserError) as refused:
+        load_config(str(tmp_path))
+    assert str(tmp_path / "checkpoint-7") in str(refused.value)

@@ -78,6 +78,15 @@ def _run_constants(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     return constants[0], constants[1], constants[2]
 
 
+# The last token of a run is added to its hashes as it is: multiplied, ids that differ by 4096 have other last digits.
+OF_HASHES = (28_411, 17_389)
+
+
+@cached_unless_traced
+def _factors_of_hashes(device: torch.device) -> Tensor:
+    return torch.tensor(OF_HASHES, device=device)[:, None, None]
+
+
 def run_keys(ids: Tensor, mask: Tensor, longest: int) -> Iterator[tuple[Tensor, Tensor]]:
     """As `run_hashes`, with one key of each run, from 0 to PRIME^2 - 1."""
     for first, second, is_real in run_hashes(ids, mask, longest):
@@ -327,7 +336,7 @@ class NgramLogits(nn.Module):
         """For each length the keys of n-grams, and which of them lie among the real tokens."""
         if self.hash_bits == 24:
             for first, second, is_real in run_hashes(ids, mask, self.longest):
-                yield number(first, second), is_real
+                yield number(*product(torch.stack([first, second]), _factors_of_hashes(ids.device), PRIME)), is_real
             return
         of_token = run = ids * self.OF_TOKEN % self.PRIME
         for length in range(1, self.longest + 1):

@@ -295,9 +295,13 @@ def calibrate_tagger(task: Task, trainer: Any) -> None:
         what = f"the best path, with an offset of {point.offset:g}"
         if point.bound is not None:
             what = f"all spans with a probability of at least {point.bound:g}, overlapping ones too"
-        logger.info(
+        mostly_wrong = point.precision < 0.5
+        logger.log(
+            logging.WARNING if mostly_wrong else logging.INFO,
             f"Operating point: {what}; on the validation split the precision is {point.precision:.3f} and the recall "
             f"{point.recall:.3f}."
+            + " Most of what is listed is wrong: predict --precision 0.5 lists less."
+            * mostly_wrong,
         )
 
 

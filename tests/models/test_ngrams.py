@@ -13,7 +13,6 @@ from torch_modes import compiled
 
 from modeling_star import StarTransformerConfig
 from modeling_star.models import hashing
-from modeling_star.models.hashing import number
 from modeling_star.models.token_runs import NgramLogits, run_hashes
 
 
@@ -50,8 +49,22 @@ def test_hashes_of_ngrams_in_a_graph_are_exact_in_float32(dtype: torch.dtype, mo
     monkeypatch.setattr(hashing, "is_traced", lambda: True)
     for correct, actual in zip(expected, run_hashes(ids.to(dtype), ids >= 0, 4), strict=True):
         assert all(torch.equal(one, other.long()) for one, other in zip(correct[:2], actual[:2], strict=True))
-        assert torch.equal(number(*correct[:2]), number(*actual[:2]).long())
-        assert number(*correct[:2]).max() < 2**24
+    ngrams = ngrams_of(4, ngram_hash_bits=24)
+    in_graph = [keys.long() for keys, _ in ngrams._keys(ids.to(dtype), ids >= 0)]
+    monkeypatch.undo()
+    for (keys, _), traced in zip(ngrams._keys(ids, ids >= 0), in_graph, strict=True):
+        assert torch.equal(keys, traced)
+        assert keys.max() < 2**24
+
+
+@pytest.mark.parametrize("before", [(), (7,), (5, 9)], ids=str)
+@pytest.mark.parametrize("hash_bits", [24, 64])
+def test_few_of_a_vocabulary_share_a_row(before: tuple[int, ...], hash_bits: int) -> None:
+    ids = torch.arange(1, 30_000)
+    runs = torch.stack([torch.full_like(ids, token) for token in before] + [ids], 1)
+    ngrams = ngrams_of(len(before) + 1, ngram_hash_bits=hash_bits)
+    *_, (keys, _) = ngrams._keys(runs, runs > 0)
+    assert len((keys % 2**18).unique()) > 0.9 * len(ids)  # of random rows 0.945
 
 
 def test_a_classifier_keeps_the_hash_that_it_was_saved_with(tmp_path: Path) -> None:
