@@ -105,7 +105,12 @@ def main() -> None:
 
 
 def trained(
-    make: Callable[[], BigTransformerForMaskedLM], tokenizer: Any, folder: Path, files: list[str], block: int, steps: int
+    make: Callable[[], BigTransformerForMaskedLM],
+    tokenizer: Any,
+    folder: Path,
+    files: list[str],
+    block: int,
+    steps: int,
 ) -> BigTransformerForMaskedLM:
     """The model of a folder that has one, or a new one that is trained and saved there."""
     output = folder / "model"
@@ -140,7 +145,9 @@ def losses(
         masked = torch.rand(len(body), generator=generator) < MASKED
         inputs = body.masked_fill(masked, tokenizer.mask_token_id)
         place = torch.arange(1, len(body) + 1)
-        for part, hidden, labels, at in zip(*(x.split(length - 2) for x in (inputs, masked, body, place)), strict=True):
+        for part, hidden, labels, at in zip(
+            *(x.split(length - 2) for x in (inputs, masked, body, place)), strict=True
+        ):
             ends = [part.new_tensor([number]) for number in (tokenizer.cls_token_id, tokenizer.sep_token_id)]
             logits = model(torch.cat([ends[0], part, ends[1]])[None]).logits[0, 1:-1]
             found.append(nn.functional.cross_entropy(logits[hidden], labels[hidden], reduction="none"))

@@ -23,6 +23,8 @@ from . import cpu
 
 # Tokens of the longest sequence: keys and values of all of its tokens are held twice, a gigabyte for so many.
 LONGEST = 1 << 17
+# Of all modules of the process; torch has no public name for them (2.13).
+_GLOBAL_HOOKS = [getattr(nn.modules.module, f"_global_forward_{kind}", {}) for kind in ("hooks", "pre_hooks")]
 
 
 def compiled_layers(
@@ -62,11 +64,15 @@ def compiled_layers(
         or not len(embedded)
         or layout.max_length > LONGEST
         or torch.is_autocast_enabled("cpu")
+        or any(_GLOBAL_HOOKS)
     ):
         return None
     known = _known.get(encoder)
     if known is None or not known.is_valid():
-        known = _known[encoder] = _Layers.of(encoder, *describe())
+        known = _Layers.of(encoder, *describe())
+        if not known.is_valid():  # a hook, or training, for now: not kept, as both may end
+            return None
+        _known[encoder] = known
     if known.dtype != embedded.dtype:
         return None
     return cpu.encode(

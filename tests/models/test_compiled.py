@@ -334,6 +334,31 @@ def test_layers_that_are_not_what_their_class_is_are_called(
     assert len(calls) == 1
 
 
+@pytest.mark.parametrize("where", ["layer", "every module", "training"])
+def test_they_stop_for_a_hook_or_training_and_come_back(where: str, calls: list[Any]) -> None:
+    model = model_of("Star-plus")
+    inputs = random_batch(padded([5, 3], 5, "right")).inputs()
+    seen: list[nn.Module] = []
+    for begun in (False, True):  # as a hook is there from the start, or later
+        if begun:
+            outputs_of(model, inputs, "1")
+        used = len(calls)
+        if where == "training":
+            model.train()
+        else:
+            register: Any = nn.modules.module.register_module_forward_hook
+            register = model.layers[0].register_forward_hook if where == "layer" else register
+            handle = register(lambda module, *_: seen.append(module))
+        with torch.no_grad():
+            model(**inputs)
+        assert len(calls) == used
+        assert where == "training" or model.layers[0] in seen
+        seen.clear()
+        model.eval() if where == "training" else handle.remove()
+        outputs_of(model, inputs, "1")
+        assert len(calls) == used + 1
+
+
 @pytest.mark.parametrize("case", ["gradients", "training", "float64", "attentions", "states", "autocast", "long", "0"])
 def test_it_computes_inference_in_single_or_half_precision_alone(
     case: str, calls: list[Any], monkeypatch: pytest.MonkeyPatch
