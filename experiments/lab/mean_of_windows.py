@@ -65,7 +65,8 @@ class MeanOfWindowsForSequenceClassification(PreTrainedModel):
         """
         room = self.config.window - 2
         lengths = (attention_mask.sum(1) - 2).tolist()
-        windows, of_text = [], []
+        windows: list[Tensor] = []
+        of_text: list[int] = []
         for row, length in enumerate(lengths):
             body = input_ids[row, 1 : length + 1]
             parts = body.split(room) if length else [body]
