@@ -15,6 +15,7 @@ that predicts in the browser of its reader; npm install --prefix OUT fetches wha
 
 import argparse
 import logging
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,9 +100,10 @@ def main() -> None:
     if arguments.int8 and arguments.check is None:
         print("Such texts are few: --check FILE counts the predictions that 8 bits change on yours.")
     if arguments.web:
+        folder = shlex.quote(str(arguments.output_dir))
         print(
-            f"Next: npm install --prefix {arguments.output_dir}\n"
-            f"      python -m http.server --bind 127.0.0.1 --directory {arguments.output_dir}\n"
+            f"Next: npm install --prefix {folder}\n"
+            f"      python -m http.server --bind 127.0.0.1 --directory {folder}\n"
             "      and open http://127.0.0.1:8000"
         )
 
