@@ -235,7 +235,8 @@ def check_typed(groups: tuple[type, ...], typed: Sequence[str]) -> None:
         has_recipe = not "".join(typed[:1]).startswith("--")  # which may name the columns
         output = Path("".join(given.get("output_dir", ())[:1]) or "nothing")
         begins = not {"resume_from_checkpoint", "seeds"} & given.keys() and "WORLD_SIZE" not in os.environ
-        if begins and not has_recipe and output.is_dir() and not any(output.glob("checkpoint-*")):
+        exists = output.exists() or any(map(Path.is_file, output.parents))
+        if begins and not has_recipe and exists and not any(output.glob("checkpoint-*")):
             check_empty(output, [name for name in folder_contents(output) if name != ARGUMENTS], "name another folder")
         train = [Path(path) for path in given.get("train_file", ()) if path.endswith((".csv", ".tsv"))]
         flags = {name: given.get(name, [])[:1] for name in ("text_column_name", "label_column_name")}

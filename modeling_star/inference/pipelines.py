@@ -83,7 +83,8 @@ class BestPathPipeline(TokenClassificationPipeline):
             strategy = kwargs.get("aggregation_strategy")
             is_grouped = strategy is not None and strategy.value != "none"
             if is_grouped and getattr(self.model.config, "entity_bound", None) is not None:
-                return self._listed(all_outputs[0])
+                ignored = kwargs.get("ignore_labels") or ()
+                return [group for group in self._listed(all_outputs[0]) if group["entity_group"] not in ignored]
             self._score_spans([entity for entity in entities if "entity_group" in entity], all_outputs[0])
         return entities
 

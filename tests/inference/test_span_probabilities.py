@@ -186,3 +186,6 @@ def test_the_pipeline_gives_the_probabilities_of_the_predictor(
             (e["entity_group"], e["start"], e["end"]) for e in groups
         ]
         assert [e["score"] for e in found] == pytest.approx([e["score"] for e in groups], abs=1e-5)
+    kinds = sorted({group["entity_group"] for groups in expected for group in groups})
+    kept = [[each for each in groups if each["entity_group"] == kinds[0]] for groups in expected[:6]]
+    assert tagger(texts[:6], ignore_labels=["O", *kinds[1:]]) == kept

@@ -60,6 +60,8 @@ def test_the_wheel_has_the_command_and_the_configuration() -> None:
         ("--train_file train.csv --batch-size=4", "--per_device_train_batch_size"),
         ("--cache_dir x", "HF_HOME"),
         ("--train_file train.csv --output_dir .", "holds train.csv"),
+        ("--train_file train.csv --output_dir train.csv", "train.csv cannot be created"),
+        ("--train_file train.csv --output_dir train.csv/a/b", "train.csv/a/b cannot be created"),
     ],
 )
 def test_what_is_typed_wrong_is_refused_before_slow_imports(
