@@ -69,9 +69,12 @@ def main() -> None:
         with as_user_error(), _as_typed():
             if config.model_type == "modernbert":
                 unused = [flag for flag in ("max_positions", "lexicon") if getattr(arguments, flag) is not None]
+                unused += ["positions"] * (arguments.positions != "repeated")
                 if unused:
                     raise UserError(f"--{unused[0]} is given, which a ModernBERT does not need or read: omit it.")
                 model = _window_modernbert(arguments, has_head)
+            elif arguments.positions != "repeated" and arguments.max_positions is None:
+                raise UserError("--positions interpolated fills a longer table: add --max_positions 8192")
             else:
                 model = _big(arguments, config, has_head and config.model_type != "electra", tokenizer)
         check_whole(arguments.encoder, model, ())
@@ -108,7 +111,7 @@ def _big(arguments: argparse.Namespace, config: Any, has_head: bool, tokenizer: 
     return (BigTransformerForMaskedLM if has_head else BigTransformerModel).from_encoder(
         arguments.encoder,
         arguments.layers or default,
-        arguments.radius or 4,
+        4 if arguments.radius is None else arguments.radius,
         lexicon,
         max_positions=arguments.max_positions,
         positions=arguments.positions,
@@ -119,4 +122,5 @@ def _window_modernbert(arguments: argparse.Namespace, has_head: bool) -> Any:
     from ..models.modeling_window_modernbert import WindowModernBertForMaskedLM, WindowModernBertModel
 
     model_class = WindowModernBertForMaskedLM if has_head else WindowModernBertModel
-    return model_class.from_encoder(arguments.encoder, arguments.layers, arguments.radius or 128)
+    radius = 128 if arguments.radius is None else arguments.radius
+    return model_class.from_encoder(arguments.encoder, arguments.layers, radius)

@@ -42,7 +42,7 @@ _EMBEDDINGS = {
 _OF_BERT = (
     *("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size", "type_vocab_size", "hidden_act"),
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"),
-    *("layer_norm_eps", "initializer_range", "pad_token_id"),
+    *("layer_norm_eps", "initializer_range", "pad_token_id", "tie_word_embeddings"),
 )
 
 
@@ -101,6 +101,7 @@ _FAMILIES = {
             "classifier_dropout": "seq_classif_dropout",
             "initializer_range": "initializer_range",
             "pad_token_id": "pad_token_id",
+            "tie_word_embeddings": "tie_word_embeddings",
         },
         constants={"layer_norm_eps": 1e-12},
     ),
@@ -166,10 +167,12 @@ def fields_from_encoder(
         )
     family = _FAMILIES[source.model_type]
     taken = {name: getattr(source, theirs) for name, theirs in family.fields.items()} | family.constants
+    if max_positions is None:
+        max_positions = source.max_position_embeddings - first_position(source)
     return {
         **taken,
         "num_hidden_layers": len(chosen),
-        "max_position_embeddings": max_positions or source.max_position_embeddings - first_position(source),
+        "max_position_embeddings": max_positions,
         "embedding_dropout_prob": taken["hidden_dropout_prob"],
         "embedding_norm": True,
         "position_embedding_type": "learned",

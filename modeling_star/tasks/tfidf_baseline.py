@@ -22,8 +22,8 @@ from ..training.task import Task, is_scored
 
 logger = logging.getLogger(__name__)
 
-# Inverse regularisation; validation chooses.
-STRENGTHS = (1.0, 3.0, 10.0, 30.0)
+# Inverse regularisation, of words and their pairs and of words alone, which are fewer; validation chooses.
+STRENGTHS = ((1.0, 3.0, 10.0, 30.0), (10.0, 30.0, 100.0, 300.0))
 
 # Of more training texts the baseline would take minutes.
 MOST_TEXTS = 100_000
@@ -111,17 +111,25 @@ def texts_and_labels(task: Task, splits: Iterable[str]) -> tuple[dict[str, list[
 
 def fit_tfidf(task: Task, texts: dict[str, list[str]], labels: dict[str, np.ndarray], seed: int) -> TfidfClassifier:
     """
-    Fit on train, with the regularisation that validation chooses.
+    Fit on train, with the terms and the regularisation that validation chooses.
+
+    Pairs of words help where a class has hundreds of texts. With 20 classes and 535 posts (20 newsgroups) they are so
+    many that words alone score 72 for 60.
 
     Raises:
         ValueError: there are no words, or only one class.
     """
-    vectorizer = make_vectorizer(_options_for(texts["train"]))
-    train, validation = vectorizer.fit_transform(texts["train"]), vectorizer.transform(texts["validation"])
     options: dict[str, Any] = {"max_iter": 1000, "random_state": seed, "class_weight": weights_by_class(task)}
-    models = [LogisticRegression(C=strength, **options).fit(train, labels["train"]) for strength in STRENGTHS]
-    best = max(models, key=lambda model: model.score(validation, labels["validation"]))
-    return TfidfClassifier(make_pipeline(vectorizer, best), task.data.label_list)
+    best, most = None, -1.0
+    for terms, strengths in zip(_terms_for(texts["train"]), STRENGTHS, strict=False):
+        vectorizer = make_vectorizer(terms)
+        train, validation = vectorizer.fit_transform(texts["train"]), vectorizer.transform(texts["validation"])
+        models = [LogisticRegression(C=strength, **options).fit(train, labels["train"]) for strength in strengths]
+        scores = [model.score(validation, labels["validation"]) for model in models]
+        # Beyond chance: by more than the standard error of an accuracy.
+        if best is None or max(scores) - most > (most * (1 - most) / len(labels["validation"])) ** 0.5:
+            best, most = make_pipeline(vectorizer, models[int(np.argmax(scores))]), max(scores)
+    return TfidfClassifier(best, task.data.label_list)
 
 
 def weights_by_class(task: Task) -> dict[int, float] | None:
@@ -137,11 +145,11 @@ def _scores(task: Task, split: str, logits: np.ndarray, labels: np.ndarray) -> d
     return {f"{score_prefix(split)}_{name}": value for name, value in scores.items()}
 
 
-def _options_for(texts: list[str]) -> dict[str, Any]:
-    """Words and pairs of words; for texts mostly in Chinese or Japanese, one to three characters."""
+def _terms_for(texts: list[str]) -> list[dict[str, Any]]:
+    """Words and their pairs, then words alone; for texts mostly in Chinese or Japanese, one to three characters."""
     if are_mostly_cjk(texts):
-        return {"analyzer": "char", "ngram_range": (1, 3)}
-    return {"ngram_range": (1, 2), "token_pattern": r"(?u)\b\w+\b"}
+        return [{"analyzer": "char", "ngram_range": (1, 3)}]
+    return [{"ngram_range": (1, longest), "token_pattern": r"(?u)\b\w+\b"} for longest in (2, 1)]
 
 
 def are_mostly_cjk(texts: list[str]) -> bool:

@@ -38,11 +38,11 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def saved(family: str, folder: Path, ending: str = "Model") -> nn.Module:
+def saved(family: str, folder: Path, ending: str = "Model", **more: Any) -> nn.Module:
     """A random encoder in `folder`, in eval mode, whose attention takes any mask."""
     stem, fields = FAMILIES[family]
     model_class = getattr(transformers, stem + ending)
-    model = model_class._from_config(model_class.config_class(**fields), attn_implementation="eager")
+    model = model_class._from_config(model_class.config_class(**fields, **more), attn_implementation="eager")
     randomise(model, seed=3)
     model.save_pretrained(folder)
     return model.eval()
@@ -106,10 +106,11 @@ def test_beyond_the_text_the_states_are_those_of_the_encoder_as_it_is(family: st
     torch.testing.assert_close(found[mask], encoder(**inputs).last_hidden_state[mask], atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("family", [family for family in FAMILIES if "electra" not in family])
 @torch.no_grad()
-def test_a_masked_language_model_keeps_its_head(family: str, tmp_path: Path) -> None:
-    source = saved(family, tmp_path, "ForMaskedLM")
+def test_a_masked_language_model_keeps_its_head(family: str, tied: bool, tmp_path: Path) -> None:
+    source = saved(family, tmp_path, "ForMaskedLM", tie_word_embeddings=tied)
     inputs = batch(torch.ones(2, 30).bool(), source.config.pad_token_id)
     model = BigTransformerForMaskedLM.from_encoder(tmp_path, radius=100)
     torch.testing.assert_close(model(**inputs).logits, source(**inputs).logits, atol=1e-4, rtol=0)

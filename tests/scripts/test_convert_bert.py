@@ -73,10 +73,19 @@ def test_the_default_layers_are_those_that_the_bert_has(scripts: ScriptRunner, b
     assert config_of(tmp_path / "out")["num_hidden_layers"] == 1
 
 
-def test_a_layer_that_the_bert_lacks_is_one_line(scripts: ScriptRunner, bert: Path) -> None:
-    done = scripts.run("convert_bert.py", bert, "nothing", "--layers", "0", "3")
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ("--layers 0 3", "--layers 0 3"),
+        ("--radius 0", "window_radius"),
+        ("--max_positions 0", "max_position_embeddings"),
+        ("--positions interpolated", "--max_positions 8192"),
+    ],
+)
+def test_what_cannot_be_converted_is_one_line(flags: str, named: str, scripts: ScriptRunner, bert: Path) -> None:
+    done = scripts.run("convert_bert.py", bert, "nothing", *flags.split())
     assert done.code == 1
-    assert "--layers 0 3" in done.error.splitlines()[-1]
+    assert named in done.error.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

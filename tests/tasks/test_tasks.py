@@ -1,5 +1,6 @@
 """The tasks: how flags reach data, features, model and trainer, before anything is trained."""
 
+import random
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -196,6 +197,28 @@ def test_tfidf_uses_class_weights(task_of: Callable[..., Any], tmp_path: Path) -
 
     assert predicted("none") == {"a"}
     assert "b" in predicted("balanced")
+
+
+@pytest.mark.parametrize("kinds", [2, 12])
+def test_tfidf_reads_words_alone_where_pairs_are_too_many(
+    kinds: int, task_of: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Two classes differ in a pair of words; of twelve, each has a word of its own in long texts."""
+    chance = random.Random(0)
+
+    def text(label: int) -> str:
+        words = [f"w{chance.randrange(300)}" for _ in range(60 if kinds > 2 else 6)]
+        known = [f"class{label}"] if kinds > 2 else ["very", "good"] if label else ["good", "very"]
+        return " ".join([*words, *known, *words[:3]])
+
+    for split, count in (("train", 10 * kinds), ("validation", 10 * kinds)):
+        rows = [{"text": text(index % kinds), "label": f"l{index % kinds}"} for index in range(count)]
+        write_rows(tmp_path / f"{split}.jsonl", rows)
+    files = [f"--{split}_file={tmp_path}/{split}.jsonl" for split in ("train", "validation")]
+    folder = tmp_path / "run"
+    run_tfidf(task_of(ClassificationTask, *files), TrainingArguments(str(folder), report_to="none"))
+    vectorizer, _ = TfidfClassifier.load(folder).pipeline
+    assert vectorizer.ngram_range == ((1, 2) if kinds == 2 else (1, 1))
 
 
 @pytest.mark.parametrize("letters", ["Latin", "Chinese"])
