@@ -47,7 +47,7 @@ class MeanOfWindowsForSequenceClassification(PreTrainedModel):
 
     def __init__(self, config: MeanOfWindowsConfig) -> None:
         super().__init__(config)
-        fields = dict(config.encoder)
+        fields = {name: value for name, value in config.encoder.items() if name != "dtype"}  # that of the model
         inner = AutoConfig.for_model(fields.pop("model_type", "bert"), **fields)
         inner._attn_implementation = "sdpa"
         self.encoder = AutoModel.from_config(inner)

@@ -26,7 +26,9 @@ def models() -> tuple[MeanOfWindowsForSequenceClassification, BertForSequenceCla
     )
     bert = BertForSequenceClassification(config).eval()
     model = MeanOfWindowsForSequenceClassification(
-        MeanOfWindowsConfig(encoder=config.to_dict(), cls_token_id=CLS, sep_token_id=SEP, num_labels=2)
+        MeanOfWindowsConfig(
+            encoder={**config.to_dict(), "dtype": "float32"}, cls_token_id=CLS, sep_token_id=SEP, num_labels=2
+        )
     ).eval()
     model.encoder.load_state_dict(bert.bert.state_dict())
     model.classifier.load_state_dict(bert.classifier.state_dict())
@@ -65,3 +67,6 @@ def test_it_is_saved_with_its_code(
     again = AutoModelForSequenceClassification.from_pretrained(tmp_path, trust_remote_code=True).eval()
     inputs = batch(20)
     assert_close(again(**inputs).logits, models[0](**inputs).logits)
+    low = AutoModelForSequenceClassification.from_pretrained(tmp_path, trust_remote_code=True, dtype=torch.bfloat16)
+    assert {each.dtype for each in low.state_dict().values() if each.is_floating_point()} == {torch.bfloat16}
+    assert_close(low.eval()(**inputs).logits.float(), models[0](**inputs).logits, atol=0.02, rtol=0)
