@@ -13,7 +13,7 @@ code, and the encoder's tokenizer (docs/convert.md).
 import argparse
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--lexicon", metavar="FILE", help="file with one word per line, jieba, or whole_word")
     arguments = parser.parse_args()
 
-    from ..files import check_new
+    from ..files import check_new, no_empty_folder
 
     if arguments.output_dir.exists():  # before the imports, which take seconds
         try:
@@ -59,15 +59,25 @@ def main() -> None:
     from ..training.checkpoints import seal_model
     from ..training.named_models import loading
 
-    with command_messages("modeling-star convert", arguments.output_dir), quiet_transformers(downloads=True):
-        check_new(arguments.output_dir)  # creates it
+    with ExitStack() as at_the_end:
+        at_the_end.enter_context(command_messages("modeling-star convert", arguments.output_dir))
+        at_the_end.enter_context(quiet_transformers(downloads=True))
+        with suppress(OSError):  # named by `check_new`
+            at_the_end.enter_context(no_empty_folder(arguments.output_dir))
+        check_new(arguments.output_dir)
         check_lexicon(arguments.lexicon)
         with as_user_error(), loading("NAME", arguments.encoder):
             config = AutoConfig.from_pretrained(arguments.encoder, trust_remote_code=False)
             has_head = any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in config.architectures or [])
             tokenizer = AutoTokenizer.from_pretrained(arguments.encoder)
+        is_modernbert = config.model_type == "modernbert"
+        if arguments.radius is None:
+            arguments.radius = 128 if is_modernbert else 4
+        if arguments.layers is None and not is_modernbert:
+            # `from_encoder` refuses a kind of model whose configuration has no such field.
+            arguments.layers = [0, 3] if getattr(config, "num_hidden_layers", 0) > 3 else [0]
         with as_user_error(), _as_typed():
-            if config.model_type == "modernbert":
+            if is_modernbert:
                 unused = [flag for flag in ("max_positions", "lexicon") if getattr(arguments, flag) is not None]
                 unused += ["positions"] * (arguments.positions != "repeated")
                 if unused:
@@ -76,14 +86,22 @@ def main() -> None:
             elif arguments.positions != "repeated" and arguments.max_positions is None:
                 raise UserError("--positions interpolated fills a longer table: add --max_positions 8192")
             else:
-                model = _big(arguments, config, has_head and config.model_type != "electra", tokenizer)
+                model = _big(arguments, has_head and config.model_type != "electra", tokenizer)
         check_whole(arguments.encoder, model, ())
         model.save_pretrained(arguments.output_dir)
         if arguments.max_positions is not None:
             tokenizer.model_max_length = longest_input(model.config)
+        if tokenizer.is_fast:  # an encoder of sentences saves at which length its texts are cut
+            tokenizer.backend_tokenizer.no_truncation()
+            tokenizer.backend_tokenizer.no_padding()
         tokenizer.save_pretrained(arguments.output_dir)
         seal_model(arguments.output_dir)
-    print(f"{type(model).__name__} with {model.num_parameters():,} parameters written to {arguments.output_dir}")
+    chosen = "all layers" if arguments.layers is None else f"layers {' '.join(map(str, arguments.layers))}"
+    longest = longest_input(model.config)
+    print(
+        f"{type(model).__name__} of {chosen}, radius {arguments.radius}, for texts of up to {longest:,} tokens, "
+        f"{model.num_parameters():,} parameters, written to {arguments.output_dir}"
+    )
 
 
 @contextmanager
@@ -97,7 +115,7 @@ def _as_typed() -> Iterator[None]:
         raise UserError(message) from error
 
 
-def _big(arguments: argparse.Namespace, config: Any, has_head: bool, tokenizer: Any) -> Any:
+def _big(arguments: argparse.Namespace, has_head: bool, tokenizer: Any) -> Any:
     """A BiG-Transformer of an encoder whose block is BERT's."""
     from ..models.configuration_big import BigTransformerConfig
     from ..models.modeling_big import BigTransformerForMaskedLM, BigTransformerModel
@@ -106,12 +124,10 @@ def _big(arguments: argparse.Namespace, config: Any, has_head: bool, tokenizer: 
     lexicon = None
     if arguments.lexicon is not None:
         lexicon = read_lexicon(arguments.lexicon, tokenizer, BigTransformerConfig.max_word_length)
-    # `from_encoder` refuses a kind of model whose configuration has no such field.
-    default = [0, 3] if getattr(config, "num_hidden_layers", 0) > 3 else [0]
     return (BigTransformerForMaskedLM if has_head else BigTransformerModel).from_encoder(
         arguments.encoder,
-        arguments.layers or default,
-        4 if arguments.radius is None else arguments.radius,
+        arguments.layers,
+        arguments.radius,
         lexicon,
         max_positions=arguments.max_positions,
         positions=arguments.positions,
@@ -122,5 +138,4 @@ def _window_modernbert(arguments: argparse.Namespace, has_head: bool) -> Any:
     from ..models.modeling_window_modernbert import WindowModernBertForMaskedLM, WindowModernBertModel
 
     model_class = WindowModernBertForMaskedLM if has_head else WindowModernBertModel
-    radius = 128 if arguments.radius is None else arguments.radius
-    return model_class.from_encoder(arguments.encoder, arguments.layers, radius)
+    return model_class.from_encoder(arguments.encoder, arguments.layers, arguments.radius)
