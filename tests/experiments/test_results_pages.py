@@ -8,6 +8,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import litbank
+import positions
 import pytest
 import tfidf_vote
 import voting
@@ -274,10 +276,25 @@ def test_the_page_of_default_classifiers_is_what_its_results_give() -> None:
     assert tfidf_vote.results_page(files) == (folder / "results.md").read_text(encoding="utf-8")
 
 
+def test_the_page_of_whole_works_is_what_its_results_give() -> None:
+    folder = ROOT / litbank.FOLDER
+    runs = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))}
+    assert {stem.split("-")[0] for stem in runs} == set(litbank.UNITS)
+    assert litbank.results_page(runs) == (folder / "results.md").read_text(encoding="utf-8")
+
+
+def test_the_page_of_positions_is_what_its_results_give() -> None:
+    folder = ROOT / positions.FOLDER
+    kept = json.loads((folder / "losses.json").read_text(encoding="utf-8"))
+    assert positions.results_page(kept) == (folder / "results.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("document", ["README.md", "docs/getting_started.md", "experiments/conclusions.md"])
 def test_every_interval_of_a_document_is_on_a_page(document: str) -> None:
     pages = [*(ROOT / "experiments" / "pages").glob("*.md")]
-    pages += [ROOT / "experiments" / name / "results.md" for name in ("voting", "tfidf_vote", "first_layer")]
+    pages += [
+        ROOT / "experiments" / name / "results.md" for name in ("voting", "tfidf_vote", "first_layer", "litbank")
+    ]
     page = "".join(path.read_text(encoding="utf-8") for path in pages)
     on_page = {
         tuple(map(float, found)) for found in re.findall(r"([+-]\d+\.\d) \[([+-]\d+\.\d), ([+-]\d+\.\d)\]", page)
