@@ -272,7 +272,7 @@ def test_the_projects_tables_use_flags_that_the_scripts_have(path: Path, monkeyp
     from translation.arguments import TranslationArguments, TranslationModelArguments, TranslationRunArguments
 
     monkeypatch.chdir(ROOT)
-    shared = (arguments.ModelArguments, arguments.RunArguments, TrainingArguments)
+    shared = (arguments.ModelArguments, arguments.LabelRunArguments, TrainingArguments)
     groups = {
         "run_ner.py": (arguments.TaggingArguments, *shared),
         "run_glue.py": (arguments.ClassificationArguments, *shared),

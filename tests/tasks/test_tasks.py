@@ -207,7 +207,7 @@ def test_tfidf_reads_words_alone_where_pairs_are_too_many(
     chance = random.Random(0)
 
     def text(label: int) -> str:
-        words = [f"w{chance.randrange(300)}" for _ in range(60 if kinds > 2 else 6)]
+        words = [f"w{chance.randrange(100)}" for _ in range(100 if kinds > 2 else 6)]
         known = [f"class{label}"] if kinds > 2 else ["very", "good"] if label else ["good", "very"]
         return " ".join([*words, *known, *words[:3]])
 
