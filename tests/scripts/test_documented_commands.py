@@ -118,7 +118,7 @@ def write_data(folder: Path) -> None:
     (folder / "shards" / "1.jsonl").write_text(plain, encoding="utf-8")
     (folder / "more.jsonl.gz").write_bytes(gzip.compress(plain.encode()))
     for name in ("bert-base-uncased", "sentence-transformers/all-MiniLM-L6-v2"):
-        write_bert(folder / name, [row["text"] for row in reviews["train"]], layers=4, positions=512)
+        write_bert(folder / name, [row["text"] for row in reviews["train"]], layers=6, positions=512)
     vectors = [f"{character} " + " ".join(["0.1"] * 16) for character in CHINESE]
     (folder / "VECTORS.txt").write_text("\n".join(vectors) + "\n", encoding="utf-8")
     words = [f"{first}{second} 0.1 0.2" for first in CHINESE for second in CHINESE]
