@@ -6,7 +6,7 @@ Keep some layers of a BERT, or let it read long texts in windows, as a student o
 
 The folder holds the BERT with these layers (default: all), and its tokenizer. `modeling-star convert` makes a BiG of
 the same layers. With `--mean_of_windows` it holds a classifier of whole texts, a BERT's on the mean of its vectors of
-windows (`--trust_remote_code`), without dropout in attention, with which a CPU's training takes three times as long.
+windows (`--trust_remote_code`), without dropout in attention, which more than doubles the time of a CPU's training.
 """
 
 import argparse
