@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-all test-real test-lowest soak lint clean
+.PHONY: help quickstart test test-all test-real test-lowest soak sanitize lint clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,22 @@ MINUTES ?= 30
 
 soak: $(READY)  ## mutated files, random strings and kills, for 30 minutes: make soak [MINUTES=5] [SEED=...] [KINDS=kill]
 	OMP_NUM_THREADS=1 $(BIN)/python tests/soak.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds $(KINDS))
+
+SANITIZED := build/sanitized
+SANITIZE := $(CXX) -std=c++17 -O1 -g -fopenmp -Wno-psabi -fsanitize=address,undefined -fno-sanitize-recover=all \
+	tests/sanitize.cpp -o $(SANITIZED)
+# The levels of kernels/cpu_library.py: all are compiled, and a program runs where the processor has its instructions.
+ifneq ($(filter x86_64 amd64,$(shell uname -m)),)
+LEVELS := "" "-march=x86-64-v3" "-march=x86-64-v4" "-march=x86-64-v4 -mavx512bf16 -mamx-tile -mamx-bf16" "-DEMULATED"
+else
+LEVELS := ""
+endif
+
+sanitize:  ## kernels/cpu.cpp under AddressSanitizer and UBSan: make sanitize [SHAPES=300] [SEED=1]
+	mkdir -p build
+	for level in $(LEVELS); do \
+		echo "$(SANITIZE) $$level" && $(SANITIZE) $$level && OMP_WAIT_POLICY=passive $(SANITIZED) $(or $(SHAPES),300) $(or $(SEED),1) || exit 1; \
+	done
 
 lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .

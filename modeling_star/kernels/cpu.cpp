@@ -44,6 +44,7 @@ constexpr int BLOCK = 128;  // tokens of a block
 constexpr int GROUP = 4096;  // tokens for each thread of whole sequences that go through all layers together
 constexpr int CHUNK = 512;  // tokens of a sequence that one sum of the relay goes over
 constexpr int CACHE_LINE = 64;
+constexpr int64_t MOST_CANDIDATES = 64;  // of a token
 
 typedef float vf __attribute__((vector_size(4 * W)));
 typedef int32_t vi __attribute__((vector_size(4 * W)));
@@ -71,7 +72,8 @@ void store(bf16* p, vf x) {
   __m256bh y = _mm512_cvtneps_pbh((__m512)x);
 #else
   vu u = (vu)x;
-  vh y = __builtin_convertvector((u + 0x7fff + ((u >> 16) & 1)) >> 16, vh);  // to the nearest, ties to even
+  u = x == x ? u + 0x7fff + ((u >> 16) & 1) : u | 0x400000;  // to the nearest, ties to even; NaN stays NaN
+  vh y = __builtin_convertvector(u >> 16, vh);
 #endif
   memcpy(p, &y, sizeof y);
 }
@@ -86,7 +88,7 @@ void narrow(float x, float* p) { *p = x; }
 void narrow(float x, bf16* p) {
   uint32_t u;
   memcpy(&u, &x, 4);
-  *p = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
+  *p = (x == x ? u + 0x7fff + ((u >> 16) & 1) : u | 0x400000) >> 16;
 }
 vf splat(float x) { return x - vf{}; }
 vf select(vi where, vf yes, vf no) { return (vf)(((vi)yes & where) | ((vi)no & ~where)); }
@@ -136,7 +138,7 @@ vf exponential(vf x) {
   y = y * f + splat(2.40226507e-1f);
   y = y * f + splat(6.93147181e-1f);
   y = y * f + splat(1.0f);
-  return (vf)((vi)y + ((vi)shifted << 23));
+  return y * (vf)(((vu)shifted << 23) + (127u << 23));  // a product: what is no number stays none
 }
 // erf by Abramowitz and Stegun, 7.1.26: within 1.5e-7.
 vf gelu(vf x) {
@@ -163,7 +165,7 @@ struct Arena {
   std::vector<std::pair<char*, int64_t>> pieces;
   size_t next = 0;
   template <class T> T* take(int64_t count) {
-    int64_t bytes = up(count * sizeof(T), CACHE_LINE) + CACHE_LINE;
+    int64_t bytes = std::max<int64_t>(count * sizeof(T), CACHE_LINE);
     if (next == pieces.size()) pieces.push_back({nullptr, 0});
     auto& [memory, size] = pieces[next++];
     if (size < bytes) {
@@ -334,7 +336,9 @@ struct Shape {
   int64_t hcp() const { return up(h * c + beyond(), PANEL); }
   int64_t kvp() const { return up(2 * h * c + beyond(), PANEL); }
   int64_t innerp() const { return up(inner, PANEL); }
-  int64_t roles() const { return kind == STAR ? 2 * radius + 2 + radial : 0; }  // that may have a bias
+  int64_t candidates() const { return 2 * radius + 2 + (kind == STAR && radial); }
+  int64_t roles() const { return kind == STAR ? candidates() : 0; }  // that may have a bias
+  bool has_code() const { return layers > 0 && radius >= 0 && candidates() <= MOST_CANDIDATES && c <= 16 * W; }
 };
 
 template <class T> struct Relay {
@@ -398,11 +402,14 @@ template <class T> std::vector<Layer<T>> lay_out(const Shape& s, Pieces& memory)
   return layers;
 }
 
-// A parameter of the model, float or bfloat16.
+// A parameter of the model, float or bfloat16; null where a layer has none.
 struct Parameter {
   const void* data;
   bool half;
-  float operator[](int64_t i) const { return half ? widen(((const bf16*)data)[i]) : ((const float*)data)[i]; }
+  float missing = 0;
+  float operator[](int64_t i) const {
+    return !data ? missing : half ? widen(((const bf16*)data)[i]) : ((const float*)data)[i];
+  }
 };
 
 template <class T, class F> void fill(Matrix<T>& m, int64_t columns, int64_t inputs, F weight) {
@@ -422,7 +429,8 @@ template <class F> void fill(float* p, int64_t size, int64_t count, F value) {
   for (int64_t i = 0; i < size; i++) p[i] = i < count ? value(i) : 0;
 }
 
-// The order of a layer's parameters. A relay of Star has its own; that of BiG, its first token, those of the tokens.
+// The order of a layer's parameters, any of which may be null: a norm then multiplies by 1, others are 0. A relay of
+// Star has its own; that of BiG, its first token, those of the tokens.
 enum Slot {
   QUERY, QUERY_BIAS, KEY, VALUE, VALUE_BIAS, OUTPUT, OUTPUT_BIAS, ROLE_BIAS, NORM, NORM_BIAS, RELAY,
   RELAY_NORM = RELAY + OUTPUT_BIAS + 1, RELAY_NORM_BIAS,
@@ -434,13 +442,13 @@ template <class T> void pack(const Shape& s, const void* const* given, bool half
   const int64_t d = s.d, hc = s.h * s.c, dp = s.dp();
   const float scale = 1 / std::sqrt((float)s.c);
   for (auto& layer : lay_out<T>(s, pieces)) {
-    auto of = [&](int slot) { return Parameter{given[slot], half}; };
-    auto vector = [&](float* p, int64_t size, int64_t count, int slot) {
-      fill(p, size, count, [&](int64_t i) { return given[slot] ? of(slot)[i] : 0; });
+    auto of = [&](int slot, float missing = 0) { return Parameter{given[slot], half, missing}; };
+    auto vector = [&](float* p, int64_t size, int64_t count, Parameter from) {
+      fill(p, size, count, [&](int64_t i) { return from[i]; });
     };
     auto norm = [&](float* p, int slot) {
-      vector(p, dp, d, slot);
-      vector(p + dp, dp, d, slot + 1);
+      vector(p, dp, d, of(slot, 1));
+      vector(p + dp, dp, d, of(slot + 1));
     };
     // The weights of a softmax have the sum 1, so that the bias of the values is a part of the output's.
     auto projections = [&](int from, Matrix<T>& query, float* query_bias, Matrix<T>& output, float* output_bias) {
@@ -458,9 +466,9 @@ template <class T> void pack(const Shape& s, const void* const* given, bool half
     projections(0, layer.query, layer.query_bias, layer.output, layer.output_bias);
     Parameter wk = of(KEY), wv = of(VALUE);
     fill(layer.key_value, 2 * hc, d, [&](int64_t n, int64_t k) { return n < hc ? wk[n * d + k] : wv[(n - hc) * d + k]; });
-    vector(layer.role_bias, s.h * s.roles(), s.h * s.roles(), ROLE_BIAS);
+    vector(layer.role_bias, s.h * s.roles(), s.h * s.roles(), of(ROLE_BIAS));
     norm(layer.norm, NORM);
-    if (s.kind == STAR && given[RELAY]) {
+    if (s.kind == STAR) {
       Relay<T>& relay = layer.relay;
       projections(RELAY, relay.query, relay.query_bias, relay.output, relay.output_bias);
       Parameter key = of(RELAY + KEY), value = of(RELAY + VALUE);
@@ -468,14 +476,13 @@ template <class T> void pack(const Shape& s, const void* const* given, bool half
         fill(relay.key[i], d, s.c, [&](int64_t n, int64_t k) { return key[(i * s.c + k) * d + n]; });
         fill(relay.value[i], s.c, d, [&](int64_t n, int64_t k) { return value[(i * s.c + n) * d + k]; });
       }
-    }
-    if (s.kind == STAR) norm(layer.relay_norm, RELAY_NORM);
-    if (s.kind == BIG) {
+      norm(layer.relay_norm, RELAY_NORM);
+    } else {
       Parameter inner = of(INNER), outer = of(OUTER);
       fill(layer.inner, s.inner, d, [&](int64_t n, int64_t k) { return inner[n * d + k]; });
-      vector(layer.inner_bias, s.innerp(), s.inner, INNER_BIAS);
+      vector(layer.inner_bias, s.innerp(), s.inner, of(INNER_BIAS));
       fill(layer.outer, d, s.inner, [&](int64_t n, int64_t k) { return outer[n * s.inner + k]; });
-      vector(layer.outer_bias, dp, d, OUTER_BIAS);
+      vector(layer.outer_bias, dp, d, of(OUTER_BIAS));
       norm(layer.outer_norm, OUTER_NORM);
     }
     given += SLOTS;
@@ -510,8 +517,6 @@ void norm(const float* update, const T* state, int activation, const float* weig
     store(out + j, j + W <= d ? y : first(y, d - j));
   }
 }
-
-constexpr int64_t MOST_CANDIDATES = 64;
 
 // A head of a query as V vectors, zeros beyond the head, and its products with a key, whose sum is the score.
 template <int V, class T> struct Query {
@@ -655,7 +660,7 @@ struct Call {
 };
 
 template <class F> void parallel(int64_t count, int threads, F f) {
-  threads = std::min<int64_t>(threads, count);
+  threads = std::clamp<int64_t>(count, 1, threads);
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
     Tiles tiles;
@@ -693,7 +698,7 @@ template <class T> struct Encoder {
     for (auto& x : kv) x = arena.take<T>(rows * kvp);
     query = arena.take<T>(threads * BLOCK * hcp);
     context = arena.take<T>(threads * BLOCK * hcp);
-    embedded_kv = arena.take<T>(threads * BLOCK * kvp);
+    embedded_kv = arena.take<T>(threads * BLOCK * std::max(kvp, dp));
     inner = arena.take<T>(threads * BLOCK * std::max(s.innerp(), dp));
     update = arena.take<float>(threads * BLOCK * dp);
     nodes = arena.take<T>(node_rows * dp);
@@ -777,6 +782,9 @@ template <class T> struct Encoder {
           scores_of<1>(key, dp, node, 1, &own, 1);
           join(n, i, own, node, dp, dp, node_mix + n * width + i * dp);
         }
+      // What lies beyond the last head is read by a product in bfloat16: 0 times NaN of an earlier call would be NaN.
+      for (int64_t n = row; n < row + count; n++)
+        std::fill(node_context + n * hcp + hc, node_context + (n + 1) * hcp, T{});
       for (int64_t i = 0; i < h; i++)
         product(node_mix + row * width + i * dp, width, count, relay.value[i], nullptr, NONE,
                 node_context + row * hcp + i * s.c, hcp);
@@ -887,7 +895,7 @@ template <class T> struct Encoder {
       });
       for_blocks([&](int64_t row, int64_t count, int thread) {
         T *q = query + thread * BLOCK * hcp, *of_context = context + thread * BLOCK * hcp;
-        T* of_embedded = embedded_kv + thread * BLOCK * kvp;
+        T* of_embedded = of_block(thread);
         float* u = update + thread * BLOCK * dp;
         product(x + row * dp, dp, count, layer.query, layer.query_bias, NONE, q, hcp);
         // In the first layer the states are the embeddings.
@@ -972,6 +980,9 @@ template <class T> struct Encoder {
     }
   }
 
+  // Rows of a thread, of a stride of at most max(kvp, dp), for a block of tokens or of sequences, which may be more.
+  T* of_block(int thread) { return embedded_kv + thread * BLOCK * std::max(kvp, dp); }
+
   // Feed-forward of rows after their attention, without the norm after it: from x and u to y and u.
   void feed_forward(const Layer<T>& layer, const T* x, float* u, int64_t count, int thread, T* y) {
     T* of_inner = inner + thread * BLOCK * std::max(s.innerp(), dp);
@@ -988,14 +999,14 @@ template <class T> struct Encoder {
     for (int64_t l = 0; l < s.layers; l++) {
       const Layer<T>& layer = layers[l];
       T *own = kv[l % 2], *next = kv[(l + 1) % 2];
-      for (int64_t n = 0; n < b; n++)  // an empty sequence has any
-        memcpy(nodes + n * dp, states + std::min(call.offsets[n], N - 1) * dp, dp * sizeof(T));
+      for (int64_t n = 0; n < b; n++)  // an empty sequence has any row, also where there is no token
+        memcpy(nodes + n * dp, states + std::min(call.offsets[n], std::max<int64_t>(N - 1, 0)) * dp, dp * sizeof(T));
       attend_over_keys(layer, own);
       // Of the last layer nothing but the first tokens is read.
       if (s.pooling == FIRST && !call.states && l + 1 == s.layers) {
         parallel((b + BLOCK - 1) / BLOCK, call.threads, [&](int64_t i, int thread) {
           const int64_t row = i * BLOCK, count = std::min<int64_t>(BLOCK, b - row);
-          T* y = embedded + thread * BLOCK * dp;
+          T* y = of_block(thread);
           float* u = node_update + row * dp;
           feed_forward(layer, nodes + row * dp, u, count, thread, y);
           for (int64_t i = 0; i < count; i++)
@@ -1006,7 +1017,7 @@ template <class T> struct Encoder {
       }
       for_blocks([&](int64_t row, int64_t count, int thread) {
         T *q = query + thread * BLOCK * hcp, *of_context = context + thread * BLOCK * hcp;
-        T* y = embedded_kv + thread * BLOCK * kvp;  // of a stride dp < kvp
+        T* y = of_block(thread);
         float* u = update + thread * BLOCK * dp;
         product(states + row * dp, dp, count, layer.query, layer.query_bias, NONE, q, hcp);
         for (int64_t i = 0; i < count; i++) {
@@ -1103,10 +1114,11 @@ uint64_t modeling_star_checksum(const void* const* parameters, const int64_t* by
 
 // Embeddings `[N, d]` to states `[N, d]`, relays `[b, d]` and the vectors of sequences `[b, d]`, those that are not null.
 // Relays begin as `start_relay`, `[b, d]`, where it is not null, and as means otherwise.
-// Token t of sequence i is row `offsets[i] + t`. Returns 1 where memory does not suffice.
+// Token t of sequence i is row `offsets[i] + t`. Returns 1 where memory does not suffice, and 2 for a shape without code.
 int modeling_star_encode(const Shape* shape, int low, int half, const char* packed, const char* embedded,
                          const int64_t* offsets, int64_t b, const char* start_relay, char* states, char* relay,
                          char* pooled, int threads) {
+  if (!shape->has_code()) return 2;
   threads = std::max(threads, 1);
   const int64_t row = shape->d * (half ? 2 : 4);
   try {

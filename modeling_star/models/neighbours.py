@@ -2,12 +2,13 @@
 The tokens around a token: on the ring of its sequence, or before and after it up to the ends.
 
 In a sequence a b c d, the token a has within a radius of 1 the neighbours d a b on the ring, which closes at the real
-ends, and otherwise a b, since nothing comes before it. Functions that read past an end return anything finite there;
+ends, and otherwise a b, since nothing comes before it. Functions that read past an end return any token there;
 `has_shifted` says where that is.
 
 Axes: N flat tokens
 """
 
+import functools
 import math
 
 import torch
@@ -86,10 +87,7 @@ def ring_neighbours(layout: TokenLayout, radius: int) -> Tensor:
         `[2 radius + 1, N]`, the token itself in the middle.
     """
     if layout.is_packed:
-        position = layout.position + torch.arange(-radius, radius + 1, device=layout.position.device)[:, None]
-        length = layout.lengths[layout.sequence_index]
-        length = length.clamp(min=1) if layout.in_rows else length  # the padding of an empty sequence
-        return layout.starts[layout.sequence_index] + position.remainder(length)
+        return neighbour_index(layout, radius, closed=True)
     itself = torch.arange(layout.left.shape[0], device=layout.left.device)  # len() would fix the exported size
     before, after = [itself], [itself]
     for step in range(radius):
@@ -109,26 +107,24 @@ def neighbours(layout: TokenLayout, tokens: Tensor, radius: int, closed: bool) -
         closed: these are neighbours on the ring; otherwise sequences have ends.
 
     Returns:
-        2 radius + 1 of `[N, ...]`. Off the ring, anything finite where `has_shifted` is false.
+        2 radius + 1 of `[N, ...]`. Off the ring, any token of the sequence where `has_shifted` is false.
     """
-    if closed and radius:
-        found = [tokens.index_select(0, index) for index in _kept_ring_neighbours(layout, radius)]
-        found[radius] = tokens
-        return found
-    if not layout.is_packed:
+    if not layout.is_packed and not closed:
         return [shifted(layout, tokens, offset) for offset in range(-radius, radius + 1)]
-    padded = torch.nn.functional.pad(tokens, (0, 0) * (tokens.dim() - 1) + (radius, radius))
-    return [padded[offset : offset + len(tokens)] for offset in range(2 * radius + 1)]
+    if not radius:
+        return [tokens]
+    make = ring_neighbours if closed else functools.partial(neighbour_index, closed=False)
+    index = get_or_compute(layout.memo, ("neighbours", radius, closed), lambda: make(layout, radius))
+    return [tokens.index_select(0, each) if offset else tokens for offset, each in enumerate(index, start=-radius)]
 
 
 def neighbour_index(layout: TokenLayout, radius: int, closed: bool) -> Tensor:
-    """As `neighbours`, of packed tokens: the flat indices `[2 radius + 1, N]`."""
-    if closed and radius:
-        return _kept_ring_neighbours(layout, radius)
-    count = len(layout.position)
-    index = torch.arange(-radius, radius + 1)[:, None] + torch.arange(count)
-    return index.clamp(0, max(count - 1, 0))
-
-
-def _kept_ring_neighbours(layout: TokenLayout, radius: int) -> Tensor:
-    return get_or_compute(layout.memo, ("ring", radius), lambda: ring_neighbours(layout, radius))
+    """
+    As `neighbours`, of packed tokens: the flat indices `[2 radius + 1, N]`. Beyond an end it is the token there: what
+    another sequence holds may be no number, and 0 times that is none either.
+    """
+    position = layout.position + torch.arange(-radius, radius + 1, device=layout.position.device)[:, None]
+    length = layout.lengths[layout.sequence_index]
+    length = length.clamp(min=1) if layout.in_rows else length  # the padding of an empty sequence
+    position = position.remainder(length) if closed else position.clamp(min=0).minimum(length - 1)
+    return layout.starts[layout.sequence_index] + position

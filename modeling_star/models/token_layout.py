@@ -295,7 +295,9 @@ class TokenLayout:
         # In half precision the sum and the length of a long text overflow.
         wide = at_least_float32(tokens.dtype)
         if self.is_ragged:
-            return self._bags(tokens.to(wide), "mean").to(tokens.dtype)
+            index = get_or_compute(self.memo, "tokens", lambda: torch.arange(len(tokens), device=tokens.device))
+            bags = torch.nn.functional.embedding_bag(index, tokens.to(wide), self.starts, mode="mean")
+            return bags.to(tokens.dtype)
         if self.is_full:
             mean = self._over_full_rows(torch.mean, tokens, dtype=wide)
             return mean if wide == tokens.dtype else mean.to(tokens.dtype)
@@ -308,23 +310,18 @@ class TokenLayout:
     def max(self, tokens: Tensor) -> Tensor:
         """Maximum over the real tokens of each sequence (`[N, d]` to `[b, d]`); zeros for an empty one."""
         if self.is_ragged:
-            return self._bags(tokens, "max")
+            # Without a copy. A bag of embeddings would take no number that comes after one for none.
+            return self.zero_empty(torch.segment_reduce(tokens, "max", offsets=self.offsets, unsafe=True))
         if self.is_full:
             return self._over_full_rows(torch.amax, tokens)
         rows = self.to_rows(tokens)
-        rows = rows.masked_fill(~self.row_mask[..., None], torch.finfo(tokens.dtype).min)
-        return self.zero_empty(rows.amax(1))
+        return self.zero_empty(rows.masked_fill(~self.row_mask[..., None], -torch.inf).amax(1))
 
     def _over_full_rows(self, reduce: Callable[..., Tensor], tokens: Tensor, **options: Any) -> Tensor:
         """One vector for each row of a batch without padding (`[N, d]` to `[b, d]`)."""
         if len(self.mask) == 1:
             return reduce(tokens, dim=0, keepdim=True, **options)
         return reduce(self.to_rows(tokens), dim=1, **options)
-
-    def _bags(self, tokens: Tensor, mode: str) -> Tensor:
-        """Each sequence as a bag of embeddings (`[N, d]` to `[b, d]`), without a copy."""
-        index = get_or_compute(self.memo, "tokens", lambda: torch.arange(len(tokens), device=tokens.device))
-        return torch.nn.functional.embedding_bag(index, tokens, self.starts, mode=mode)
 
     def zero_empty(self, states: Tensor) -> Tensor:
         """Zeros in the rows of `states` (`[b, ...]`) whose sequence has no real token."""

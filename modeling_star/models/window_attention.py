@@ -185,7 +185,8 @@ def window_attention(
     if isinstance(mask, Tensor):
         return attend(query, key, value, mask, sinks=sinks, **options)
     length = query.shape[2]
-    if len(key) * key.shape[2] != len(query) * length or len(mask.blocks) != len(query) * -(-length // mask.block):
+    blocks_of_text = -(-length // mask.block)
+    if len(key) * key.shape[2] != len(query) * length or len(mask.blocks) != len(query) * blocks_of_text:
         raise ValueError(
             f"query and key have shapes {list(query.shape)} and {list(key.shape)}, and the mask was made for other "
             "sizes: window_mask(query.shape[2], left, right, batch=len(query))."
@@ -196,10 +197,17 @@ def window_attention(
     is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
     # With gradients one product is faster, and a graph has no loop.
     size = count if is_traced or torch.is_grad_enabled() else max(ROWS_AT_ONCE // mask.block, 1)
+    # A block at the end of a text reaches into the next one, where 0 times what is no number would be no number. Rows
+    # that it must not read are cut out only then, as this doubles the time; a graph, and a GPU, cannot ask.
+    apart = blocks_of_text < count
+    if apart and not is_traced and key.device.type == "cpu":
+        apart = not (key.detach().sum() + value.detach().sum()).isfinite()
+    rows = (query_rows, key_rows, value_rows, further, mask, blocks_of_text, apart)
+    options["sinks"] = sinks
     context = torch.cat(
         [
-            _attend_in_blocks(query_rows, key_rows, value_rows, further, mask, numbers, {"sinks": sinks, **options})
-            for numbers in (range(start, min(start + size, count)) for start in range(0, count, size))
+            _attend_in_blocks(*rows, range(start, min(start + size, count)), options)
+            for start in range(0, count, size)
         ]
     )
     context = context.unflatten(0, (query.shape[0], -1))[:, :length].transpose(1, 2)
@@ -210,7 +218,6 @@ def window_attention(
         key,
         value,
         None if mask.real is None else mask.real[:, None, None],
-        sinks=sinks,
         **options,
     )
     position = torch.arange(length, device=query.device)
@@ -279,6 +286,8 @@ def _attend_in_blocks(
     value: Tensor,
     further: tuple[Tensor, Tensor] | None,
     mask: WindowMask,
+    blocks_of_text: int,
+    apart: bool,
     numbers: range,
     options: dict[str, Any],
 ) -> Tensor:
@@ -289,6 +298,8 @@ def _attend_in_blocks(
         query, key, value: rows of the batch, `[L, h, c]`.
         further: keys and values of the tokens that everybody sees, `[b, h, g, c]`; or `None`.
         mask: of the batch.
+        blocks_of_text: k.
+        apart: keys and values of other texts become zeros.
         numbers: of the blocks.
         options: of `attend`.
     """
@@ -296,11 +307,15 @@ def _attend_in_blocks(
     start, stop = numbers.start * mask.block - mask.left, numbers.stop * mask.block + mask.right
     around = slice(max(start, 0), min(stop, len(query)))
     missing = (0, 0, 0, 0, around.start - start, stop - around.stop)
-    # A block at the end of a text reaches into the next one here; the mask takes these rows out.
     keys, values = (pad(rows[around], missing).unfold(0, width, mask.block).transpose(2, 3) for rows in (key, value))
+    block = torch.arange(numbers.start, numbers.stop, device=query.device)
+    if apart:
+        first = block % blocks_of_text * mask.block
+        position = first[:, None] + torch.arange(-mask.left, mask.block + mask.right, device=query.device)
+        outside = ((position < 0) | (position >= blocks_of_text * mask.block))[:, None, :, None]
+        keys, values = keys.masked_fill(outside, 0), values.masked_fill(outside, 0)
     if further is not None:
-        blocks_of_text = len(mask.blocks) // len(further[0])
-        text = torch.arange(numbers.start, numbers.stop, device=query.device) // blocks_of_text
+        text = block // blocks_of_text
         keys, values = (torch.cat([own, seen[text]], dim=2) for own, seen in zip((keys, values), further, strict=True))
     queries = query[numbers.start * mask.block : numbers.stop * mask.block]
     queries = queries.unflatten(0, (-1, mask.block)).transpose(1, 2)
