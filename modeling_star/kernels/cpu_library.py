@@ -1,14 +1,17 @@
 """
 Compiles `cpu.cpp`: for a wheel when it is built, or for a user when a process first needs it (`cpu.py`).
 
-A library is beside the source where a wheel has brought it, or in the cache of the user. `hatch_build.py` imports this
-file where neither torch nor transformers is installed.
+A library is beside the source where a wheel has brought it, or in the cache of the user, and is loaded only where no
+other user can have written it. `hatch_build.py` imports this file where neither torch nor transformers is installed.
 """
 
+import functools
 import hashlib
+import logging
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import tempfile
 import time
@@ -33,13 +36,16 @@ LEVELS: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
 LONGEST_BUILD = 600
 
 
+logger = logging.getLogger(__name__)
+
+
 class UnavailableError(Exception):
     """Why the compiled code cannot be used."""
 
 
 def cache_folder() -> Path:
     """
-    Where compiled code of this user is kept.
+    Where compiled code of this user is kept; it need not exist.
 
     Raises:
         UnavailableError: there is no such folder, as for a user of a container whom its system does not know.
@@ -64,14 +70,54 @@ def _library_name(name: str) -> str:
     return f"cpu-{__version__}-{name}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
 
 
+def _others_write(path: Path, allowed: int = 0) -> bool:
+    """Whether a file or folder is a link, another user's or open to writing by others, but for the bits `allowed`."""
+    found = path.lstat()
+    owners = (0, getattr(os, "getuid", int)(), SOURCE.stat().st_uid)
+    # In a folder with the sticky bit, as /tmp, nobody replaces what belongs to another.
+    is_sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+    is_open = found.st_mode & 0o022 & ~allowed and not is_sticky
+    return stat.S_ISLNK(found.st_mode) or bool(is_open) or found.st_uid not in owners
+
+
+def _private_cache(create: bool = False) -> Path:
+    """
+    The cache folder without links in its path, which may have to be created.
+
+    Raises:
+        UnavailableError: other users may write there, or it cannot be created.
+    """
+    folder = cache_folder()
+    try:
+        for path in (*reversed(folder.parents), folder) if create else ():
+            path.mkdir(mode=0o700, exist_ok=True)
+        folder = folder.resolve()
+        there = [path for path in (folder, *folder.parents) if path.exists()]
+        found = [path for path in there if _others_write(path) or (path == folder and path.stat().st_mode & 0o022)]
+    except OSError as error:
+        raise UnavailableError(f"{folder} cannot be used: {error}") from error
+    if found:
+        _warn(reason := f"other users may write in {found[0]} (export XDG_CACHE_HOME=FOLDER, one of this user alone)")
+        raise UnavailableError(reason)
+    return folder
+
+
+@functools.cache
+def _warn(reason: str) -> None:
+    logger.warning(f"PyTorch computes: {reason}. To hide this: export MODELING_STAR_CPU_KERNELS=0.")
+
+
 def find(name: str) -> Path | None:
     """
-    The compiled library of a level; `None` where there is none, or where it is not as it was written. A file that a
-    full disk or a power cut has cut off would end the process when it is loaded.
+    The compiled library of a level; `None` where there is none, where another user can have written it, or where it is
+    not as it was written. A file that a full disk or a power cut has cut off would end the process when it is loaded.
     """
-    for folder in (lambda: SOURCE.parent, cache_folder):
+    # Beside the source a file is as private as the source, which runs from there.
+    for place, allowed in ((lambda: SOURCE.parent, SOURCE.stat().st_mode), (_private_cache, 0)):
         try:
-            for path in sorted(folder().glob(f"{_library_name(name)}-*.so")):
+            for path in sorted(place().glob(f"{_library_name(name)}-*.so")):
+                if not path.is_file() or _others_write(path, allowed):
+                    continue
                 if path.stem.rpartition("-")[2] == hashlib.sha256(path.read_bytes()).hexdigest():
                     return path
         except (OSError, UnavailableError):  # it is built again; where it cannot be written either, `build` says so
@@ -97,7 +143,7 @@ def build(name: str) -> Path:
     Raises:
         UnavailableError: as in `build_in`.
     """
-    return find(name) or build_in(cache_folder(), name)
+    return find(name) or build_in(_private_cache(create=True), name)
 
 
 def build_in(folder: Path, name: str) -> Path:
@@ -109,8 +155,7 @@ def build_in(folder: Path, name: str) -> Path:
     """
     stem = folder / _library_name(name)
     try:
-        stem.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=stem.parent) as temporary:
+        with tempfile.TemporaryDirectory(dir=folder) as temporary:
             new = Path(temporary) / "new"
             command = _command(name, new)
             done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -120,6 +165,7 @@ def build_in(folder: Path, name: str) -> Path:
             with new.open("rb+") as file:
                 content = file.read()
                 os.fsync(file.fileno())
+            new.chmod(0o755)
             return new.replace(stem.with_name(f"{stem.name}-{hashlib.sha256(content).hexdigest()}.so"))
     except OSError as error:
         raise UnavailableError(f"{stem}-*.so cannot be written: {error}") from error
@@ -127,7 +173,7 @@ def build_in(folder: Path, name: str) -> Path:
 
 # `build` for a shell: the new file, the stem of its name, and the compiler's command.
 _BUILD = """
-new=$1; stem=$2; shift 2
+umask 022; new=$1; stem=$2; shift 2
 if "$@" && [ -s "$new" ] && sync "$new" && sum=$(sha256sum < "$new") && [ -n "$sum" ]
 then mv -f "$new" "$stem-${sum%% *}.so"
 else rm -f "$new"
@@ -139,10 +185,9 @@ def build_in_background(name: str) -> bool:
     """Start a process that compiles the library for later ones; false where another process does, or none can."""
     nothing = subprocess.DEVNULL
     try:
-        stem = cache_folder() / _library_name(name)
+        stem = _private_cache(create=True) / _library_name(name)
         new = stem.with_name(f"{stem.name}.building")
         command = _command(name, new)
-        stem.parent.mkdir(parents=True, exist_ok=True)
         if new.exists() and time.time() - new.stat().st_mtime > LONGEST_BUILD:
             new.unlink()
         new.touch(exist_ok=False)

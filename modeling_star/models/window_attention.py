@@ -205,10 +205,7 @@ def window_attention(
     rows = (query_rows, key_rows, value_rows, further, mask, blocks_of_text, apart)
     options["sinks"] = sinks
     context = torch.cat(
-        [
-            _attend_in_blocks(*rows, range(start, min(start + size, count)), options)
-            for start in range(0, count, size)
-        ]
+        [_attend_in_blocks(*rows, range(start, min(start + size, count)), options) for start in range(0, count, size)]
     )
     context = context.unflatten(0, (query.shape[0], -1))[:, :length].transpose(1, 2)
     if mask.seen is None:
