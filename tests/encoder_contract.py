@@ -5,6 +5,7 @@ The contract of every encoder, as tests that the test file of an encoder inherit
         stem = "StarTransformer"
 """
 
+import contextlib
 import copy
 import itertools
 from functools import partial
@@ -43,6 +44,9 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 from torch_modes import GpuAutocast, compiled
 from transformers import PreTrainedModel
+
+from modeling_star.models import attention
+from modeling_star.models.token_layout import fixed_shapes
 
 
 RECORD = {"output_hidden_states": True, "output_attentions": True}
@@ -104,6 +108,7 @@ class EncoderContract(LossContract):
             "embeddings": ("default", "projected", "BERT inside"),
             "padding": ("right", "left", "holes"),
             "recorded": (False, True),
+            "mode": ("training", "inference", "without sparse rows", "fixed shapes"),
             "ending": EVERY_MODEL,
             "head": HEADS,
             "dropout": ("embedding_dropout_prob", "hidden_dropout_prob", "classifier_dropout"),
@@ -221,6 +226,33 @@ class EncoderContract(LossContract):
         expected = torch.zeros_like(batch.attention_mask)
         expected[0] = batch.attention_mask[0]
         assert torch.equal(seen, expected)
+
+    def test_what_is_no_number_changes_no_bit_of_other_texts_and_shows_in_its_own(
+        self, variant: str, recorded: bool, mode: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        model, nan, inf = self.model(variant=variant), TINY["vocab_size"] - 1, TINY["vocab_size"] - 2
+        mask = padded([7, 3, 0, 1, 6], 8, "holes")
+        inputs = random_batch(mask).inputs()
+        ids = inputs["input_ids"] % inf
+        ids[0, mask[0].nonzero()[3]], ids[4, mask[4].nonzero()[0]] = nan, inf
+        inputs["input_ids"] = ids.masked_fill(~mask, nan)  # at padding too
+        if mode == "without sparse rows":
+            monkeypatch.setattr(attention, "row_attention_applies", lambda states: False)
+
+        def outputs() -> dict[str, Tensor]:
+            shapes = fixed_shapes({}) if mode == "fixed shapes" else contextlib.nullcontext()
+            with torch.set_grad_enabled(mode == "training"), shapes:
+                return named_outputs(model(**inputs, **(RECORD if recorded else {})))
+
+        expected = outputs()
+        with torch.no_grad():
+            model.get_input_embeddings().weight[nan] = torch.nan
+            model.get_input_embeddings().weight[inf] = torch.inf
+        for name, actual in outputs().items():
+            assert torch.equal(actual[1:4], expected[name][1:4]), name
+            if name in ("last_hidden_state", "pooler_output"):
+                assert not actual[0].isfinite().all(), name
+                assert not actual[4].isfinite().all(), name
 
     @pytest.mark.parametrize("lengths", [[0, 3, 0], [0], [0, 0, 0]], ids=["some", "one", "all"])
     def test_rows_of_padding_give_zeros_and_finite_gradients(

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from common import difference, examples, masks, tiny_model
+from common import difference, examples, masks, padded, tiny_model
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -267,3 +267,19 @@ def test_what_is_kept_from_inference_mode_serves_training_and_other_models() -> 
             assert torch.allclose(model(ids).last_hidden_state, expected, atol=1e-5)
         output = model.train()(ids)
         (output.last_hidden_state.sum() + output.pooler_output.sum()).backward()
+
+
+@pytest.mark.parametrize("lengths", [[3, 1, 0, 4], [3, 3]], ids=["ragged", "full"])
+@pytest.mark.parametrize("keep_padding", [False, True])
+@pytest.mark.parametrize("pooling", ["max", "mean"])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_what_is_no_number_shows_in_the_vector_of_its_text_alone(
+    lengths: list[int], keep_padding: bool, pooling: str, value: float
+) -> None:
+    layout = TokenLayout.from_mask(padded(lengths, max(lengths), "right"), keep_padding)
+    tokens = torch.randn(len(layout.position), 2, generator=torch.Generator().manual_seed(0))
+    expected = getattr(layout, pooling)(tokens)
+    tokens[2 if value != -torch.inf else slice(3)] = value  # what is smallest is not seen beside others
+    pooled = getattr(layout, pooling)(tokens)
+    assert torch.equal(pooled[1:], expected[1:])
+    torch.testing.assert_close(pooled[0], torch.full((2,), value), equal_nan=True)

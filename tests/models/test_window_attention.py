@@ -198,3 +198,22 @@ def test_a_compiled_graph_computes_the_same() -> None:
         return window_attention(query, key, value, mask)
 
     assert_close(compiled(function)(query, key, value, real), function(query, key, value, real), 1e-12)
+
+
+@pytest.mark.parametrize("seen", ["none", "first"])
+@pytest.mark.parametrize("mode", ["eager", "training", "traced"])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_what_is_no_number_stays_in_its_text(seen: str, mode: str, value: float) -> None:
+    leaves = states(4, 2, 90, 3)
+    everybody = None if seen == "none" else ends_of(torch.ones(4, 90))
+    mask = window_mask(90, 16, 16, None, everybody, batch=4, dtype=leaves[0].dtype)
+    assert isinstance(mask, WindowMask)
+    attention = compiled(window_attention) if mode == "traced" else window_attention
+    with torch.set_grad_enabled(mode == "training"):
+        expected = attention(*leaves, mask)
+        for leaf in leaves:
+            leaf.data[1, :, [0, 89]] = value
+        context = attention(*leaves, mask)
+    others = [0, 2, 3]
+    assert torch.equal(context[others], expected[others])
+    assert context[1, :, [0, 16, 89]].isnan().all()
