@@ -26,6 +26,9 @@ Cells = Sequence[Any]
 NO_LABEL = (IGNORE_INDEX, str(IGNORE_INDEX))  # cells of a csv are texts
 _INFERENCE = {"entailment", "neutral", "contradiction"}
 _PREFIXES = "".join(ENTITY_PREFIXES)
+_OUTSIDE = {"o", "0", "-", "_", "other", "others", "out", "outside", "none", "null", "nil", "no", "na", "n/a"}
+_PREFIXED = re.compile(rf"(?P<letter>[{_PREFIXES}])[-_:./|](?P<kind>.+)", re.IGNORECASE)  # "B_PER", "b-PER"
+_SUFFIXED = re.compile(rf"(?P<kind>.+)[-_:./|](?P<letter>[{_PREFIXES}])")  # "PER-B"
 WHOLE = re.compile(r"-?(0|[1-9]\d*)")
 _NUMPY_GAP = re.compile(r"""(['"])\s+\1""")
 
@@ -134,6 +137,28 @@ def ordered(names: set[str]) -> list[str]:
         return True, tag[1], _PREFIXES.index(name[0]), name
 
     return sorted(names, key=key)
+
+
+def entity_names(names: Iterable[str]) -> dict[str, str] | None:
+    """
+    Tags of entities in their usual spelling: "B_PER" and "PER-B" -> "B-PER", "0" -> "O"; `None` where some are others.
+
+    Another spelling of O needs tags that are those of entities; another one of these needs an O.
+    """
+    names = set(names)
+    outside = names & {"O", "o", "0"} if "O" in names else {name for name in names if name.casefold() in _OUTSIDE}
+    tags = names - outside
+    if len(outside) > 1 and "O" not in outside:
+        return None
+    spelled = dict.fromkeys(outside, "O")
+    if all(map(entity_tag, tags)):
+        return spelled | {name: name for name in tags} if tags or names == {"O"} else None
+    for pattern in (_PREFIXED, _SUFFIXED) if outside else ():
+        found = {name: match for name in tags if (match := pattern.fullmatch(name))}
+        begins, inside = ({m["kind"] for m in found.values() if m["letter"].upper() == letter} for letter in "BI")
+        if found.keys() == tags and (begins | inside if pattern is _PREFIXED else begins & inside):
+            return spelled | {name: f"{match['letter'].upper()}-{match['kind']}" for name, match in found.items()}
+    return None
 
 
 def name_of(value: Any) -> str:

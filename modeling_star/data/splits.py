@@ -22,7 +22,7 @@ from datasets import Dataset, DatasetDict, load_dataset
 from datasets.exceptions import DatasetsError
 
 from ..errors import UserError
-from .columns import listed
+from .columns import list_names, listed
 from .labels import row_ref
 from .readers import columns_like, is_span_folder, read_file
 
@@ -204,7 +204,7 @@ def hold_out(
     """
     if "validation" in splits:
         raise UserError("There is a validation split: omit --validation_fraction.")
-    if "train" in splits and len(splits["train"]) == 1 and "List(Value('string'))" in str(splits["train"].features):
+    if "train" in splits and len(splits["train"]) == 1 and list_names(splits["train"]):
         raise UserError(
             "The train split is one sentence, from which no validation split can be taken. Write an empty line after "
             "each sentence of a CoNLL file, or give a --validation_file."

@@ -10,6 +10,7 @@ from datasets import Dataset, DatasetDict, List, Value
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from ..errors import UserError
+from ..models.tag_schemes import entity_tag
 from .columns import SPAN_TAGS, find_tagging_columns, rejected_rows, text_names
 from .files import source_version
 from .inspection import inspect_tagging
@@ -18,6 +19,7 @@ from .labels import (
     NO_LABEL,
     check_types,
     declared_names,
+    entity_names,
     label_cells,
     label_ids,
     labels_of,
@@ -209,16 +211,62 @@ def _check_tags(split: str, row: int, words: list[str], tags: Any, column: str) 
 
 
 def _tag_ids(
-    tags: Mapping[str, list[Any]], column: str, declared: Sequence[str], label_list: Sequence[str] | None
+    tags: dict[str, list[Any]], column: str, declared: Sequence[str], label_list: Sequence[str] | None
 ) -> tuple[tuple[str, ...], dict[Any, int]]:
-    """The label list, and the id of every tag in the data."""
+    """The label list, and the id of every tag; a split all of whose labels are unknown is removed from `tags`."""
     used = [(split, row, tag) for split, row, items in labels_of(tags) for tag in items if tag not in NO_LABEL]
     check_types(used, column, (str, int))
     names: dict[str, set[str]] = {split: set() for split in tags}
     for split, _, tag in used:
         names[split].add(name_of(tag))
-    labels, ids = label_ids(names, declared, label_list)
-    return labels, {tag: ids[name_of(tag)] for _, _, tag in used} | dict.fromkeys(NO_LABEL, IGNORE_INDEX)
+    spelled = _usual_names(names, set(declared), set(label_list or ()))
+    names = {split: {spelled.get(name, name) for name in own} for split, own in names.items()}
+    declared = list(dict.fromkeys(spelled.get(name, name) for name in declared))
+    unknown = set() if label_list else _outside_train(names, declared)
+    for split in [split for split, own in names.items() if own and unknown >= own]:
+        del tags[split], names[split]
+    labels, ids = label_ids({split: own - unknown for split, own in names.items()}, declared, label_list)
+    ids |= dict.fromkeys(unknown, IGNORE_INDEX)
+    of_tags = {tag: ids[spelled.get(name_of(tag), name_of(tag))] for _, _, tag in used}
+    return labels, of_tags | dict.fromkeys(NO_LABEL, IGNORE_INDEX)
+
+
+def _usual_names(names: Mapping[str, set[str]], declared: set[str], saved: set[str]) -> dict[str, str]:
+    """Tags of entities in their usual spelling, with a warning where that is another, or where some tags are others."""
+    every = declared.union(*names.values())
+    train = declared | names.get("train", every)
+    if saved >= every:
+        return {}
+    spelled = next(filter(None, map(entity_names, (every | saved, every, train))), {})
+    if not spelled and any(name[:2].upper() in ("B-", "B_") for name in train):
+        others = sorted(name for name in train if entity_tag(name) is None)
+        logger.warning(
+            "Labels such as %s are no tags of entities, and others are: the accuracy of words is scored, not the F1 "
+            "of entities, and a new model has no CRF. Write O for words outside of entities, and B-TYPE or I-TYPE.",
+            ", ".join(map(short_repr, others[:5])),
+        )
+    changed = [f"{name!r} as {spelled[name]!r}" for name in sorted(every & spelled.keys()) if spelled[name] != name]
+    if changed:
+        logger.warning("Labels are read as tags of entities: %s. Write them so in the data.", ", ".join(changed[:10]))
+    return spelled
+
+
+def _outside_train(names: Mapping[str, set[str]], declared: Sequence[str]) -> set[str]:
+    """The labels that only other splits have, which no model can learn, but those of an entity that train has."""
+    known = {*declared, *names.get("train", ())}
+    types = {tag[1] for tag in map(entity_tag, known) if tag} - {""}
+    unknown: set[str] = set()
+    for split, own in names.items() if known else ():
+        lacking = {name for name in own - known if (entity_tag(name) or ("", ""))[1] not in types}
+        if lacking and (len(lacking) < len(own) or len(own) == 1):
+            logger.warning(
+                "%s: words with %s are not scored, since train has no such label. Correct the label, or add such "
+                "sentences to the training file.",
+                split,
+                ", ".join(map(short_repr, sorted(lacking)[:10])),
+            )
+            unknown |= lacking
+    return unknown
 
 
 def named_as_others(

@@ -9,7 +9,7 @@ from itertools import chain, groupby, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import UserError
-from .columns import TAGS, find_tagging_columns, text_names
+from .columns import TAGS, find_tagging_columns, list_names, text_names
 from .labels import literal_list
 
 
@@ -107,7 +107,7 @@ def find_keys(rows: Dataset | FirstRows, text: str, label: str | None = None) ->
     filled = {
         name: _filled(sample[name][:])
         for name in others
-        if type(sample.features[name]).__name__ == "Value" and name.casefold() not in TAGS
+        if name not in list_names(sample) and name.casefold() not in TAGS
     }
     named = {name: kind for name in filled for kind in (_SENTENCE, _DOCUMENT) if kind.fullmatch(name.strip())}
     number = next((name for name, cells in filled.items() if name not in named and _counts(cells)), None)
