@@ -238,11 +238,11 @@ def _usual_names(names: Mapping[str, set[str]], declared: set[str], saved: set[s
     if saved >= every:
         return {}
     spelled = next(filter(None, map(entity_names, (every | saved, every, train))), {})
-    if not spelled and any(name[:2].upper() in ("B-", "B_") for name in train):
+    if not spelled and any({name[:2].upper(), name[-2:]} & {"B-", "B_", "-B", "_B"} for name in train):
         others = sorted(name for name in train if entity_tag(name) is None)
         logger.warning(
-            "Labels such as %s are no tags of entities, and others are: the accuracy of words is scored, not the F1 "
-            "of entities, and a new model has no CRF. Write O for words outside of entities, and B-TYPE or I-TYPE.",
+            "Labels such as %s are not read as tags of entities: the accuracy of words is scored, not the F1 of "
+            "entities, and a new model has no CRF. Write O for words outside of entities, and B-TYPE or I-TYPE within.",
             ", ".join(map(short_repr, others[:5])),
         )
     changed = [f"{name!r} as {spelled[name]!r}" for name in sorted(every & spelled.keys()) if spelled[name] != name]

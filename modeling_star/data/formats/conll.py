@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import UserError
+from ...models.tag_schemes import entity_tag
 from ..files import FORMATS, Options, copied_rows, ending_of, open_text, reading
 from .conll_layout import (
     DOCUMENT,
@@ -195,7 +196,7 @@ def _has_gaps(path: Path, lines: Sequence[str]) -> bool:
 def has_tags(path: Path) -> bool:
     """
     Whether a `.txt`, `.csv` or `.tsv` file without column names is CoNLL: words with well-known tags, or with any tags
-    below a header line, in sentences with empty lines or marks between them, or in one of more lines than are checked.
+    below a header line, in sentences with empty lines, marks or comments between them, or in one of more lines than are checked.
     """
     lines = _first_lines(path)
     try:
@@ -206,11 +207,14 @@ def has_tags(path: Path) -> bool:
     words = [cells[layout.words] for cells in rows if len(cells) == layout.width]
     if layout.width < 2 or layout.tags is None or 10 * len(words) < 9 * len(rows):
         return False
-    tagged = bool(layout.kinds) and are_tags(list(layout.kinds))
-    has_entities = tagged and any("-" in kind for kind in layout.kinds)
+    tags = [cells[layout.tags].strip() for cells in rows if len(cells) == layout.width]
+    are_known = bool(layout.kinds) and are_tags(list(layout.kinds))
+    are_entities = 10 * sum(are_known or entity_tag(tag) is not None for tag in tags) >= 9 * len(tags)
+    has_entities = are_entities and any("-" in kind for kind in layout.kinds)
+    tagged = are_known or has_entities
     if layout.split:  # below a header line, `tagging` divides the texts of a table
         return tagged and (layout.header is None or ending_of(path) == ".txt")
-    is_long = len(rows) >= _LINES_CHECKED and has_entities
+    is_long = has_entities and (len(rows) >= _LINES_CHECKED or any(line.startswith("#") for line in lines))
     has_marks = any(map(GLOBAL_COLUMNS.match, lines)) or any(map(SENTENCE_END.search, lines))
     if not (has_marks or is_long or _has_gaps(path, lines)):
         return False

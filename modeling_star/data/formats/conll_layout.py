@@ -199,7 +199,7 @@ def _split_columns(rows: Sequence[Sequence[str]]) -> tuple[int, ...]:
     """The columns with all words and tags of a sentence, as many in each; none where a line is a word."""
     counts = [[len(cell.split()) for cell in cells] for cells in rows]
     several = [each for each in counts if max(each) > 1]
-    if not any(each[-1] > 1 for each in several):
+    if 2 * len(several) < len(rows) or not any(each[-1] > 1 for each in several):
         return ()
     equal = [sum(each[index] == each[-1] for each in several) for index in range(len(rows[0]))]
     split = tuple(index for index, number in enumerate(equal) if 10 * number >= 9 * len(several))
@@ -225,7 +225,7 @@ def _with_roles(
     first = lines[0][0]  # that of a range, where the first word is one of several: "1-2 du"
     is_conllu = not names and width == 10 and (first.isdigit() or bool(RANGE_OR_EMPTY_NODE.fullmatch(first)))
     words = 1 if is_conllu and not given else _words(columns, known)
-    number = 0 if is_conllu else next((c.index for c in columns if c.counts and c.index != words), None)
+    number = 0 if is_conllu else next((column.index for column in columns[:words] if column.counts), None)
     tags = _main_tags([column for column in columns if column.index not in (words, number)], known)
     if is_conllu and not known and tags is not None and not columns[tags].is_entity:
         tags = 3
@@ -335,7 +335,7 @@ class _Column:
             and bool(starts)
             and (starts[0] in (0, 1) or all(before < after for before, after in steps))
             and all(after == before + 1 or (after == starts[0] < 2) for before, after in steps)
-            and (bool(steps) or set(starts) <= {0, 1})
+            and (any(before < after for before, after in steps) if steps else set(starts) <= {0, 1})
         )
         shapes = {re.sub(r"\d+", "0", value) for value in self.distinct}
         several = [{line[index] for line in each} for each in sentences if len(each) > 1]
