@@ -70,11 +70,7 @@ def has_dashes(dataset: Dataset, column: str) -> bool:
 
 
 def label_cells(dataset: Dataset, column: str) -> list[Any] | None:
-    """
-    The labels of a split, by name if the column is a `ClassLabel`; `None` without the column.
-
-    A cell is `None` if it is blank, -1 in a `ClassLabel` column, or "-" without a label (`has_dashes`).
-    """
+    """The labels of a split, by name; `None` where a cell is blank, -1 of a `ClassLabel`, or "-" (`has_dashes`)."""
     if column not in dataset.column_names:
         return None
     names = class_names(dataset, column)
@@ -100,12 +96,7 @@ def label_cells(dataset: Dataset, column: str) -> list[Any] | None:
 
 
 def literal_list(text: str) -> list[Any] | None:
-    """
-    A list in a csv cell, as Python or json write it ("['It', 'rains']"); `None` for other texts.
-
-    Raises:
-        UserError: the list is an array that numpy wrote without commas, ['It' 'rains'].
-    """
+    """A list in a csv cell, as Python or json write it ("['It', 'rains']"); `None` for other texts."""
     if text[:1] != "[" or text[-1:] != "]":
         return None
     try:
@@ -196,10 +187,6 @@ def label_ids(
         declared: the names of a `ClassLabel`, in their order.
         label_list: a saved model's labels. If it has only the default names (`has_names`), whole numbers in the data
             are its ids, and the names of as many labels in the data replace it.
-
-    Raises:
-        UserError: a label is not in `label_list`, such as a number where the model's labels have names; or no label of
-            a split is in train.
     """
     present = {name for split in names.values() for name in split}
     for split, here in names.items():
@@ -247,13 +234,7 @@ def labels_of(cells: Mapping[str, Cells]) -> Iterator[tuple[str, int, Any]]:
 
 
 def check_types(labels: Iterable[tuple[str, int, Any]], column: str, allowed: Sequence[type]) -> set[type]:
-    """
-    The types of labels.
-
-    Raises:
-        UserError: a label has another type than those that are allowed, or labels have several; whole numbers and
-            fractions can be mixed.
-    """
+    """The type of labels, one of those that are allowed; whole numbers and fractions can be mixed."""
     seen: dict[type, str] = {}
     for split, row, value in labels:
         if type(value) in seen:

@@ -42,14 +42,7 @@ Nested = Literal["outermost", "innermost"]
 
 @dataclass(frozen=True)
 class TaggingData(Labelled):
-    """
-    Sentences with one tag per token.
-
-    Attributes:
-        splits: rows with `text_column` (list of words) and `label_column` (list of ids, or -100); a split without
-            labels lacks `label_column`.
-        label_list: tag names by their ids.
-    """
+    """Rows with lists of words and of ids, or -100, by the names of `label_list`; none in a split without labels."""
 
     splits: DatasetDict
     text_column: str
@@ -65,7 +58,6 @@ def prepare_tagging(
     *,
     text_column_name: str | None = None,
     label_column_name: str | None = None,
-    task_name: str | None = None,
     label_list: Sequence[str] | None = None,
     drop_empty: bool = False,
     nested: Nested = "outermost",
@@ -75,21 +67,14 @@ def prepare_tagging(
 
     Args:
         splits: from `load_splits`. Words and tags are lists; a text cell (csv) is split at blanks.
-        text_column_name, label_column_name, task_name: see `find_tagging_columns`.
+        text_column_name, label_column_name: see `find_tagging_columns`.
         label_list: a saved model's labels. Without it they come from the data: a `ClassLabel`'s names in their order,
             else "O" first, then by type, numbers by size.
         drop_empty: omit rows without words, with a warning, instead of an error.
         nested: see `as_sentences`.
-
-    Returns:
-        The splits with ids for tags. A split without any tag has no label column.
-
-    Raises:
-        UserError: a column is absent; a row has no words, or words and tags of different number; tags have an unknown
-            type, mixed types, or are not in `label_list`.
     """
-    splits = as_sentences(splits, text_column_name, label_column_name, task_name, nested)
-    text, label = find_tagging_columns(splits, text_column_name, label_column_name, task_name)
+    splits = as_sentences(splits, text_column_name, label_column_name, nested)
+    text, label = find_tagging_columns(splits, text_column_name, label_column_name)
     words, tags, keep = {}, {}, {}
     for split, dataset in splits.items():
         rejected = rejected_rows(split, dataset, (text, label))
@@ -123,21 +108,13 @@ def as_sentences(
     splits: DatasetDict,
     text_column_name: str | None = None,
     label_column_name: str | None = None,
-    task_name: str | None = None,
     nested: Nested = "outermost",
 ) -> DatasetDict:
     """
     The splits with a sentence and its tags per row, where files have labelled characters, a word per row, or entities
-    as spans of words: `[[first, end, type], ...]`, ends exclusive.
-
-    Args:
-        text_column_name, label_column_name, task_name: see `find_tagging_columns`.
-        nested: which of entities that share words become tags.
-
-    Raises:
-        UserError: a span is not within its row's words.
+    as spans of words: `[[first, end, type], ...]`, ends exclusive; `nested`: which of those that share words are tags.
     """
-    names = text_column_name, label_column_name, task_name
+    names = text_column_name, label_column_name
     splits = sentences_of_words(named_as_others(splits, *names), *names)
     text, label = find_tagging_columns(splits, *names)
     return DatasetDict({split: _with_tags(split, rows, text, label, nested) for split, rows in splits.items()})
@@ -232,7 +209,7 @@ def _tag_ids(
 
 
 def _usual_names(names: Mapping[str, set[str]], declared: set[str], saved: set[str]) -> dict[str, str]:
-    """Tags of entities in their usual spelling, with a warning where that is another, or where some tags are others."""
+    """Tags of entities in their usual spelling; a warning says where that is another, or where some are no tags."""
     every = declared.union(*names.values())
     train = declared | names.get("train", every)
     if saved >= every:
@@ -241,8 +218,8 @@ def _usual_names(names: Mapping[str, set[str]], declared: set[str], saved: set[s
     if not spelled and any({name[:2].upper(), name[-2:]} & {"B-", "B_", "-B", "_B"} for name in train):
         others = sorted(name for name in train if entity_tag(name) is None)
         logger.warning(
-            "Labels such as %s are not read as tags of entities: the accuracy of words is scored, not the F1 of "
-            "entities, and a new model has no CRF. Write O for words outside of entities, and B-TYPE or I-TYPE within.",
+            "Labels such as %s are not read as tags of entities: accuracy of words is scored, not F1 of entities, "
+            "and a new model has no CRF. Write O for words outside of entities, and B-TYPE or I-TYPE inside.",
             ", ".join(map(short_repr, others[:5])),
         )
     changed = [f"{name!r} as {spelled[name]!r}" for name in sorted(every & spelled.keys()) if spelled[name] != name]
@@ -269,20 +246,14 @@ def _outside_train(names: Mapping[str, set[str]], declared: Sequence[str]) -> se
     return unknown
 
 
-def named_as_others(
-    splits: DatasetDict, text_column_name: str | None, label_column_name: str | None, task_name: str | None
-) -> DatasetDict:
-    """
-    The splits of `as_rows` with the column names that are given, or those of the splits in other formats.
-
-    Texts of the latter without tags are divided into words as those of the former.
-    """
+def named_as_others(splits: DatasetDict, text_column_name: str | None, label_column_name: str | None) -> DatasetDict:
+    """The splits of `as_rows` with the columns, and the division into words, of the splits in other formats."""
     others = DatasetDict({split: rows for split, rows in splits.items() if SPAN_TAGS not in rows.column_names})
     if len(others) == len(splits):
         return splits
     text, label = text_column_name or "tokens", label_column_name or SPAN_TAGS
     if others:
-        text, label = find_tagging_columns(others, text_column_name, label_column_name, task_name)
+        text, label = find_tagging_columns(others, text_column_name, label_column_name)
     result = {}
     for split, rows in splits.items():
         if SPAN_TAGS in rows.column_names:
@@ -440,12 +411,6 @@ def predictions_to_words(
             row's length (`Trainer` pads with -100) are not read.
         label_list: the names of the labels.
         fill: the label of words that were cut off.
-
-    Returns:
-        One label for each word, one list for each example.
-
-    Raises:
-        ValueError: when `predictions` has another number of rows than `features`.
     """
     predictions = np.asarray(predictions)
     if len(predictions) != len(features):
@@ -465,15 +430,7 @@ def predictions_to_words(
 def warn_of_other_tokens(
     sentences: Sequence[Sequence[str]], between: str, tokenizer: PreTrainedTokenizerBase, split: str
 ) -> None:
-    """
-    Warn where the words of the data have other tokens than their text, which a pipeline reads.
-
-    Args:
-        sentences: some of the words that a model is trained on.
-        between: the separator of words in a text.
-        tokenizer: any fast one.
-        split: its name in the warning.
-    """
+    """Warn where the words of the data have other tokens than their text, joined by `between`, in a pipeline."""
     by_word = tokenizer([list(words) for words in sentences], is_split_into_words=True, verbose=False)
     as_text = tokenizer([between.join(words) for words in sentences], verbose=False)
     other = [

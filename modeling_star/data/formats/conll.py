@@ -196,7 +196,7 @@ def _has_gaps(path: Path, lines: Sequence[str]) -> bool:
 def has_tags(path: Path) -> bool:
     """
     Whether a `.txt`, `.csv` or `.tsv` file without column names is CoNLL: words with well-known tags, or with any tags
-    below a header line, in sentences with empty lines, marks or comments between them, or in one of more lines than are checked.
+    below a header line, and empty lines, marks or comments between sentences, unless the first one is very long.
     """
     lines = _first_lines(path)
     try:

@@ -133,16 +133,7 @@ class Layout(NamedTuple):
 
 
 def find_layout(path: Path, lines: Sequence[str], given: Sequence[str] | None = None) -> Layout:
-    """
-    The layout of a file.
-
-    Args:
-        lines: the first ones, without their ends.
-        given: the names of columns that the user wrote, "_" for one to skip.
-
-    Raises:
-        UserError: no line is a word, or there is another number of columns than names.
-    """
+    """The layout of a file by its first lines; `given`: the names that the user wrote, "_" for a column to skip."""
     is_csv = ending_of(path) == ".csv"
     blank = string.whitespace + ",;" * is_csv
     # A line that begins with "#" may be a comment: it decides nothing.
@@ -210,14 +201,7 @@ def _split_columns(rows: Sequence[Sequence[str]]) -> tuple[int, ...]:
 def _with_roles(
     layout: Layout, sentences: _Rows, names: Sequence[str] | None, given: Sequence[str] | None = None
 ) -> Layout:
-    """
-    The layout with the roles of its columns.
-
-    Args:
-        sentences: at least one line.
-        names: those of a header line, or of `# global.columns`.
-        given: those that the user wrote.
-    """
+    """The layout with the roles of its columns, by the names of the file or of the user, or by their values."""
     lines = list(chain.from_iterable(sentences))
     columns = [_Column(values, sentences, index) for index, values in enumerate(zip(*lines, strict=True))]
     width = len(columns)
@@ -260,8 +244,8 @@ def _with_roles(
 
 def _problem(layout: Layout, lines: Sequence[Sequence[str]]) -> str | None:
     """Why the first lines are no words with tags, and what to write."""
-    cells = list(chain.from_iterable(lines))
-    if layout.separator is None and layout.width > 1 and any(all(mark in cell[1:-1] for cell in cells) for mark in "/|_"):
+    cells = list(chain.from_iterable(lines)) if layout.separator is None and layout.width > 1 else []
+    if cells and any(all(mark in cell[1:-1] for cell in cells) for mark in "/|_"):
         return (
             f"has words with tags in their lines, such as {cells[0]!r}. Write one word per line and its tag after a "
             "tab, and an empty line after each sentence."
@@ -308,15 +292,7 @@ def _is_header(cells: Sequence[str], layout: Layout, sentences: _Rows) -> bool:
 
 
 class _Column:
-    """
-    What the values of a column may be.
-
-    Attributes:
-        tags: the distinct values, without those of unknown tags.
-        is_entity: every value is the tag of an entity or O.
-        counts: the values are the numbers of the words.
-        is_identifier: they differ in nothing but their digits, or never change within a sentence.
-    """
+    """What the values of a column may be: tags, numbers that count words, identifiers of sentences, or words."""
 
     def __init__(self, values: Sequence[str], sentences: _Rows, index: int):
         self.index, self.values, self.distinct = index, values, set(values)
@@ -340,9 +316,10 @@ class _Column:
         shapes = {re.sub(r"\d+", "0", value) for value in self.distinct}
         several = [{line[index] for line in each} for each in sentences if len(each) > 1]
         self.has_shape = len(values) > 1 and len(shapes) == 1 and "0" in next(iter(shapes))
-        stays = len(several) > 1 and len(self.distinct) > 1 and all(len(each) == 1 for each in several)
+        stays = len(several) > 1 < len(self.distinct) and all(len(each) == 1 for each in several)
         self.has_shape = self.has_shape and not all(map(str.isdecimal, self.distinct))
-        self.is_identifier = not self.is_entity and (self.counts or self.has_shape or (stays and len(sentences[0][0]) > 2))
+        stays = stays and len(sentences[0][0]) > 2
+        self.is_identifier = not self.is_entity and (self.counts or self.has_shape or stays)
         is_dense = len(values) > 50 and sum(value == "O" for value in values) < 0.3 * len(values)
         # Tags of phrases, or others that nearly every word has, in an entity scheme.
         self.is_chunk = bool(self.types) and (self.types <= _CHUNKS or is_dense)
@@ -365,8 +342,8 @@ def _words(columns: Sequence[_Column], names: Sequence[str]) -> int:
 
 def _main_tags(columns: Sequence[_Column], names: Sequence[str]) -> int | None:
     """
-    The index of the tags among the columns without words and numbers: by a known name that is no part of speech, else
-    of several layers of entities the first, else by a known name, else the last column whose values differ.
+    The index of the tags: by a known name that is no part of speech, else the first layer of entities, else by a known
+    name, else the last column whose values differ.
     """
     if names:
         folded = {column.index: names[column.index].strip().casefold() for column in columns}
