@@ -161,7 +161,7 @@ def find_layout(path: Path, lines: Sequence[str], given: Sequence[str] | None = 
     if split := _split_columns(list(chain.from_iterable(sentences))) if layout.separator else ():
         names, given = ([known[index] for index in split] if known else None for known in (names, given))
         parts = ([cells[index].split() for index in split] for cells in chain.from_iterable(sentences))
-        layout, sentences = layout._replace(split=split), [list(zip(*each)) for each in parts]  # noqa: B905
+        layout, sentences = layout._replace(split=split), [list(map(list, zip(*each))) for each in parts]  # noqa: B905
     known = _with_roles(layout, sentences, names, given)
     first, *others = sentences[0]
     rest = [others, *sentences[1:]] if others else sentences[1:]
@@ -193,7 +193,7 @@ def _split_columns(rows: Sequence[Sequence[str]]) -> tuple[int, ...]:
     if 2 * len(several) < len(rows) or not any(each[-1] > 1 for each in several):
         return ()
     equal = [sum(each[index] == each[-1] for each in several) for index in range(len(rows[0]))]
-    split = tuple(index for index, number in enumerate(equal) if 10 * number >= 9 * len(several))
+    split = tuple(index for index, number in enumerate(equal) if 3 * number >= 2 * len(several))
     is_exact = len(rows) > 1 and all(each[index] == each[-1] for each in counts for index in split)
     return split if len(split) > 1 and (is_exact or are_tags(" ".join(cells[-1] for cells in rows).split())) else ()
 
