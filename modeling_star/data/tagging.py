@@ -214,7 +214,8 @@ def _usual_names(names: Mapping[str, set[str]], declared: set[str], saved: set[s
     train = declared | names.get("train", every)
     if saved >= every:
         return {}
-    spelled = next(filter(None, map(entity_names, (every | saved, every, train))), {})
+    # A saved model has O, also where the data have another name for it.
+    spelled = next(filter(None, map(entity_names, (every | saved - {"O"}, every | saved, every, train))), {})
     if not spelled and any({name[:2].upper(), name[-2:]} & {"B-", "B_", "-B", "_B"} for name in train):
         others = sorted(name for name in train if entity_tag(name) is None)
         logger.warning(

@@ -485,7 +485,7 @@ def test_hold_out_chooses_the_rows_that_it_always_chose():
         (["B_person", "I_person", "O"], ["B_person", "O", "O"], ["O", "B-person", "I-person"]),
         (["b-per", "i-per", "o"], ["b-per", "o", "o"], ["O", "B-per", "I-per"]),
         (["U_LOC", "B_LOC", "O"], ["O", "B_LOC", "O"], ["O", "B-LOC", "U-LOC"]),
-        (["PER-B", "PER-I", "O"], ["PER-B", "O", "O"], ["O", "B-PER", "I-PER"]),
+        (["PER-B", "PER-I", "O"], ["PER-B", "PER-I", "O"], ["O", "B-PER", "I-PER"]),
         (["PER", "VITAMIN-B", "O"], ["PER", "O", "O"], ["O", "PER", "VITAMIN-B"]),
         (["1", "0"], ["1", "0"], ["0", "1"]),
     ],
