@@ -17,15 +17,7 @@ class Items(NamedTuple):
 
 
 class FirstRows:
-    """
-    Columns of the first rows of a file.
-
-    Args:
-        columns: the cells of each, `None` where a row has none.
-
-    Attributes:
-        features: the type of each column: texts if any cell is one.
-    """
+    """Columns of the first rows of a file, `None` where a row has none; one with a text is of texts."""
 
     def __init__(self, columns: Mapping[str, list[Any]]) -> None:
         self._columns = dict(columns)

@@ -26,6 +26,9 @@ Cells = Sequence[Any]
 NO_LABEL = (IGNORE_INDEX, str(IGNORE_INDEX))  # cells of a csv are texts
 _INFERENCE = {"entailment", "neutral", "contradiction"}
 _PREFIXES = "".join(ENTITY_PREFIXES)
+_OUTSIDE = {"o", "0", "-", "_", "other", "others", "out", "outside", "none", "null", "nil", "no", "na", "n/a"}
+_PREFIXED = re.compile(rf"(?P<letter>[{_PREFIXES}])[-_:./|](?P<kind>.+)", re.IGNORECASE)  # "B_PER", "b-PER"
+_SUFFIXED = re.compile(rf"(?P<kind>.+)[-_:./|](?P<letter>[{_PREFIXES}])")  # "PER-B"
 WHOLE = re.compile(r"-?(0|[1-9]\d*)")
 _NUMPY_GAP = re.compile(r"""(['"])\s+\1""")
 
@@ -67,11 +70,7 @@ def has_dashes(dataset: Dataset, column: str) -> bool:
 
 
 def label_cells(dataset: Dataset, column: str) -> list[Any] | None:
-    """
-    The labels of a split, by name if the column is a `ClassLabel`; `None` without the column.
-
-    A cell is `None` if it is blank, -1 in a `ClassLabel` column, or "-" without a label (`has_dashes`).
-    """
+    """The labels of a split, by name; `None` where a cell is blank, -1 of a `ClassLabel`, or "-" (`has_dashes`)."""
     if column not in dataset.column_names:
         return None
     names = class_names(dataset, column)
@@ -97,12 +96,7 @@ def label_cells(dataset: Dataset, column: str) -> list[Any] | None:
 
 
 def literal_list(text: str) -> list[Any] | None:
-    """
-    A list in a csv cell, as Python or json write it ("['It', 'rains']"); `None` for other texts.
-
-    Raises:
-        UserError: the list is an array that numpy wrote without commas, ['It' 'rains'].
-    """
+    """A list in a csv cell, as Python or json write it ("['It', 'rains']"); `None` for other texts."""
     if text[:1] != "[" or text[-1:] != "]":
         return None
     try:
@@ -134,6 +128,28 @@ def ordered(names: set[str]) -> list[str]:
         return True, tag[1], _PREFIXES.index(name[0]), name
 
     return sorted(names, key=key)
+
+
+def entity_names(names: Iterable[str]) -> dict[str, str] | None:
+    """
+    Tags of entities in their usual spelling: "B_PER" and "PER-B" -> "B-PER", "0" -> "O"; `None` where some are others.
+
+    Another spelling of O needs tags that are those of entities; another one of these needs an O.
+    """
+    names = set(names)
+    outside = names & {"O", "o", "0"} if "O" in names else {name for name in names if name.casefold() in _OUTSIDE}
+    tags = names - outside
+    if len(outside) > 1 and "O" not in outside:
+        return None
+    spelled = dict.fromkeys(outside, "O")
+    if all(map(entity_tag, tags)):
+        return spelled | {name: name for name in tags} if tags or names == {"O"} else None
+    for pattern in (_PREFIXED, _SUFFIXED) if outside else ():
+        found = {name: match for name in tags if (match := pattern.fullmatch(name))}
+        begins, inside = ({m["kind"] for m in found.values() if m["letter"].upper() == letter} for letter in "BI")
+        if found.keys() == tags and (begins | inside if pattern is _PREFIXED else begins & inside):
+            return spelled | {name: f"{match['letter'].upper()}-{match['kind']}" for name, match in found.items()}
+    return None
 
 
 def name_of(value: Any) -> str:
@@ -171,10 +187,6 @@ def label_ids(
         declared: the names of a `ClassLabel`, in their order.
         label_list: a saved model's labels. If it has only the default names (`has_names`), whole numbers in the data
             are its ids, and the names of as many labels in the data replace it.
-
-    Raises:
-        UserError: a label is not in `label_list`, such as a number where the model's labels have names; or no label of
-            a split is in train.
     """
     present = {name for split in names.values() for name in split}
     for split, here in names.items():
@@ -222,13 +234,7 @@ def labels_of(cells: Mapping[str, Cells]) -> Iterator[tuple[str, int, Any]]:
 
 
 def check_types(labels: Iterable[tuple[str, int, Any]], column: str, allowed: Sequence[type]) -> set[type]:
-    """
-    The types of labels.
-
-    Raises:
-        UserError: a label has another type than those that are allowed, or labels have several; whole numbers and
-            fractions can be mixed.
-    """
+    """The type of labels, one of those that are allowed; whole numbers and fractions can be mixed."""
     seen: dict[type, str] = {}
     for split, row, value in labels:
         if type(value) in seen:

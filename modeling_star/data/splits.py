@@ -22,7 +22,7 @@ from datasets import Dataset, DatasetDict, load_dataset
 from datasets.exceptions import DatasetsError
 
 from ..errors import UserError
-from .columns import listed
+from .columns import list_names, listed
 from .labels import row_ref
 from .readers import columns_like, is_span_folder, read_file
 
@@ -79,17 +79,12 @@ def load_splits(
     """
     A data set of the Hub (or a local folder), or local files.
 
+    A split with the name dev, val or valid is returned as "validation".
+
     Args:
-        dataset_name, dataset_config_name: as in `datasets.load_dataset`.
+        dataset_name, dataset_config_name, cache_dir, token, revision: as in `datasets.load_dataset`.
         files: split -> path (`None`: no such split); formats can be mixed, see `files.FORMATS`.
-        cache_dir, token, revision: as in `datasets.load_dataset`.
         column_names, with_spans: see `readers.read_file`.
-
-    Returns:
-        The splits; one with the name dev, val or valid is returned as "validation".
-
-    Raises:
-        UserError: no data or both kinds are given, or they cannot be read.
     """
     paths = {split: path for split, path in (files or {}).items() if path is not None}
     check_source(dataset_name, paths.values())
@@ -107,24 +102,14 @@ def load_splits(
 
 
 def check_source(dataset_name: str | None, paths: Iterable[str | Path]) -> None:
-    """
-    Check that data are given once.
-
-    Raises:
-        UserError: there is no data set and no file, or both.
-    """
+    """Check that data are given once, by a name or as files."""
     if bool(dataset_name) == bool(list(paths)):
         given = f"The data set {dataset_name!r} and files are given" if dataset_name else "No data is given"
         raise UserError(f"{given}. Write either --dataset_name NAME, or --train_file train.jsonl and so on.")
 
 
 def load_named(name: str, config: str | None = None, **options: Any) -> Any:
-    """
-    The splits of a data set of the Hub, or of a local folder, which can be one of `save_to_disk`.
-
-    Raises:
-        UserError: the data set cannot be loaded.
-    """
+    """The splits of a data set of the Hub, or of a local folder, which can be one of `save_to_disk`."""
     files = _saved_files(Path(name, config or ""))
     try:
         if files:
@@ -144,11 +129,7 @@ def load_named(name: str, config: str | None = None, **options: Any) -> Any:
 
 
 def _saved_files(folder: Path) -> dict[str, list[str]]:
-    """
-    Split -> the files of a folder that `save_to_disk` wrote; empty for other folders.
-
-    `load_from_disk` would keep the caches of a run in this folder, where `load_dataset` then takes them for data.
-    """
+    """Split -> the files of a folder of `save_to_disk`; `load_from_disk` would write the caches of a run into it."""
     described = folder / "dataset_dict.json"
     names = json.loads(described.read_text(encoding="utf-8"))["splits"] if described.is_file() else _SPLIT_NAMES
     saved = {}
@@ -198,13 +179,10 @@ def hold_out(
         together: column whose equal values stay in one split, such as a context with several questions. Slightly more
             rows than the fraction can be moved.
         classes: column of each row's class: the same part of every class is moved, and one row of each is kept.
-
-    Raises:
-        UserError: there is a validation split, no train split, or there are too few rows or groups.
     """
     if "validation" in splits:
         raise UserError("There is a validation split: omit --validation_fraction.")
-    if "train" in splits and len(splits["train"]) == 1 and "List(Value('string'))" in str(splits["train"].features):
+    if "train" in splits and len(splits["train"]) == 1 and list_names(splits["train"]):
         raise UserError(
             "The train split is one sentence, from which no validation split can be taken. Write an empty line after "
             "each sentence of a CoNLL file, or give a --validation_file."

@@ -10,6 +10,7 @@ from datasets import Dataset, DatasetDict, List, Value
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from ..errors import UserError
+from ..models.tag_schemes import entity_tag
 from .columns import SPAN_TAGS, find_tagging_columns, rejected_rows, text_names
 from .files import source_version
 from .inspection import inspect_tagging
@@ -18,6 +19,7 @@ from .labels import (
     NO_LABEL,
     check_types,
     declared_names,
+    entity_names,
     label_cells,
     label_ids,
     labels_of,
@@ -40,14 +42,7 @@ Nested = Literal["outermost", "innermost"]
 
 @dataclass(frozen=True)
 class TaggingData(Labelled):
-    """
-    Sentences with one tag per token.
-
-    Attributes:
-        splits: rows with `text_column` (list of words) and `label_column` (list of ids, or -100); a split without
-            labels lacks `label_column`.
-        label_list: tag names by their ids.
-    """
+    """Rows with lists of words and of ids, or -100, by the names of `label_list`; none in a split without labels."""
 
     splits: DatasetDict
     text_column: str
@@ -63,7 +58,6 @@ def prepare_tagging(
     *,
     text_column_name: str | None = None,
     label_column_name: str | None = None,
-    task_name: str | None = None,
     label_list: Sequence[str] | None = None,
     drop_empty: bool = False,
     nested: Nested = "outermost",
@@ -73,21 +67,14 @@ def prepare_tagging(
 
     Args:
         splits: from `load_splits`. Words and tags are lists; a text cell (csv) is split at blanks.
-        text_column_name, label_column_name, task_name: see `find_tagging_columns`.
+        text_column_name, label_column_name: see `find_tagging_columns`.
         label_list: a saved model's labels. Without it they come from the data: a `ClassLabel`'s names in their order,
             else "O" first, then by type, numbers by size.
         drop_empty: omit rows without words, with a warning, instead of an error.
         nested: see `as_sentences`.
-
-    Returns:
-        The splits with ids for tags. A split without any tag has no label column.
-
-    Raises:
-        UserError: a column is absent; a row has no words, or words and tags of different number; tags have an unknown
-            type, mixed types, or are not in `label_list`.
     """
-    splits = as_sentences(splits, text_column_name, label_column_name, task_name, nested)
-    text, label = find_tagging_columns(splits, text_column_name, label_column_name, task_name)
+    splits = as_sentences(splits, text_column_name, label_column_name, nested)
+    text, label = find_tagging_columns(splits, text_column_name, label_column_name)
     words, tags, keep = {}, {}, {}
     for split, dataset in splits.items():
         rejected = rejected_rows(split, dataset, (text, label))
@@ -121,21 +108,13 @@ def as_sentences(
     splits: DatasetDict,
     text_column_name: str | None = None,
     label_column_name: str | None = None,
-    task_name: str | None = None,
     nested: Nested = "outermost",
 ) -> DatasetDict:
     """
     The splits with a sentence and its tags per row, where files have labelled characters, a word per row, or entities
-    as spans of words: `[[first, end, type], ...]`, ends exclusive.
-
-    Args:
-        text_column_name, label_column_name, task_name: see `find_tagging_columns`.
-        nested: which of entities that share words become tags.
-
-    Raises:
-        UserError: a span is not within its row's words.
+    as spans of words: `[[first, end, type], ...]`, ends exclusive; `nested`: which of those that share words are tags.
     """
-    names = text_column_name, label_column_name, task_name
+    names = text_column_name, label_column_name
     splits = sentences_of_words(named_as_others(splits, *names), *names)
     text, label = find_tagging_columns(splits, *names)
     return DatasetDict({split: _with_tags(split, rows, text, label, nested) for split, rows in splits.items()})
@@ -209,32 +188,73 @@ def _check_tags(split: str, row: int, words: list[str], tags: Any, column: str) 
 
 
 def _tag_ids(
-    tags: Mapping[str, list[Any]], column: str, declared: Sequence[str], label_list: Sequence[str] | None
+    tags: dict[str, list[Any]], column: str, declared: Sequence[str], label_list: Sequence[str] | None
 ) -> tuple[tuple[str, ...], dict[Any, int]]:
-    """The label list, and the id of every tag in the data."""
+    """The label list, and the id of every tag; a split all of whose labels are unknown is removed from `tags`."""
     used = [(split, row, tag) for split, row, items in labels_of(tags) for tag in items if tag not in NO_LABEL]
     check_types(used, column, (str, int))
     names: dict[str, set[str]] = {split: set() for split in tags}
     for split, _, tag in used:
         names[split].add(name_of(tag))
-    labels, ids = label_ids(names, declared, label_list)
-    return labels, {tag: ids[name_of(tag)] for _, _, tag in used} | dict.fromkeys(NO_LABEL, IGNORE_INDEX)
+    spelled = _usual_names(names, set(declared), set(label_list or ()))
+    names = {split: {spelled.get(name, name) for name in own} for split, own in names.items()}
+    declared = list(dict.fromkeys(spelled.get(name, name) for name in declared))
+    unknown = set() if label_list else _outside_train(names, declared)
+    for split in [split for split, own in names.items() if own and unknown >= own]:
+        del tags[split], names[split]
+    labels, ids = label_ids({split: own - unknown for split, own in names.items()}, declared, label_list)
+    ids |= dict.fromkeys(unknown, IGNORE_INDEX)
+    of_tags = {tag: ids[spelled.get(name_of(tag), name_of(tag))] for _, _, tag in used}
+    return labels, of_tags | dict.fromkeys(NO_LABEL, IGNORE_INDEX)
 
 
-def named_as_others(
-    splits: DatasetDict, text_column_name: str | None, label_column_name: str | None, task_name: str | None
-) -> DatasetDict:
-    """
-    The splits of `as_rows` with the column names that are given, or those of the splits in other formats.
+def _usual_names(names: Mapping[str, set[str]], declared: set[str], saved: set[str]) -> dict[str, str]:
+    """Tags of entities in their usual spelling; a warning says where that is another, or where some are no tags."""
+    every = declared.union(*names.values())
+    train = declared | names.get("train", every)
+    if saved >= every:
+        return {}
+    # A saved model has O, also where the data have another name for it.
+    spelled = next(filter(None, map(entity_names, (every | saved - {"O"}, every | saved, every, train))), {})
+    if not spelled and any({name[:2].upper(), name[-2:]} & {"B-", "B_", "-B", "_B"} for name in train):
+        others = sorted(name for name in train if entity_tag(name) is None)
+        logger.warning(
+            "Labels such as %s are not read as tags of entities: accuracy of words is scored, not F1 of entities, "
+            "and a new model has no CRF. Write O for words outside of entities, and B-TYPE or I-TYPE inside.",
+            ", ".join(map(short_repr, others[:5])),
+        )
+    changed = [f"{name!r} as {spelled[name]!r}" for name in sorted(every & spelled.keys()) if spelled[name] != name]
+    if changed:
+        logger.warning("Labels are read as tags of entities: %s. Write them so in the data.", ", ".join(changed[:10]))
+    return spelled
 
-    Texts of the latter without tags are divided into words as those of the former.
-    """
+
+def _outside_train(names: Mapping[str, set[str]], declared: Sequence[str]) -> set[str]:
+    """The labels that only other splits have, which no model can learn, but those of an entity that train has."""
+    known = {*declared, *names.get("train", ())}
+    types = {tag[1] for tag in map(entity_tag, known) if tag} - {""}
+    unknown: set[str] = set()
+    for split, own in names.items() if known else ():
+        lacking = {name for name in own - known if (entity_tag(name) or ("", ""))[1] not in types}
+        if lacking and (len(lacking) < len(own) or len(own) == 1):
+            logger.warning(
+                "%s: words with %s are not scored, since train has no such label. Correct the label, or add such "
+                "sentences to the training file.",
+                split,
+                ", ".join(map(short_repr, sorted(lacking)[:10])),
+            )
+            unknown |= lacking
+    return unknown
+
+
+def named_as_others(splits: DatasetDict, text_column_name: str | None, label_column_name: str | None) -> DatasetDict:
+    """The splits of `as_rows` with the columns, and the division into words, of the splits in other formats."""
     others = DatasetDict({split: rows for split, rows in splits.items() if SPAN_TAGS not in rows.column_names})
     if len(others) == len(splits):
         return splits
     text, label = text_column_name or "tokens", label_column_name or SPAN_TAGS
     if others:
-        text, label = find_tagging_columns(others, text_column_name, label_column_name, task_name)
+        text, label = find_tagging_columns(others, text_column_name, label_column_name)
     result = {}
     for split, rows in splits.items():
         if SPAN_TAGS in rows.column_names:
@@ -392,12 +412,6 @@ def predictions_to_words(
             row's length (`Trainer` pads with -100) are not read.
         label_list: the names of the labels.
         fill: the label of words that were cut off.
-
-    Returns:
-        One label for each word, one list for each example.
-
-    Raises:
-        ValueError: when `predictions` has another number of rows than `features`.
     """
     predictions = np.asarray(predictions)
     if len(predictions) != len(features):
@@ -417,15 +431,7 @@ def predictions_to_words(
 def warn_of_other_tokens(
     sentences: Sequence[Sequence[str]], between: str, tokenizer: PreTrainedTokenizerBase, split: str
 ) -> None:
-    """
-    Warn where the words of the data have other tokens than their text, which a pipeline reads.
-
-    Args:
-        sentences: some of the words that a model is trained on.
-        between: the separator of words in a text.
-        tokenizer: any fast one.
-        split: its name in the warning.
-    """
+    """Warn where the words of the data have other tokens than their text, joined by `between`, in a pipeline."""
     by_word = tokenizer([list(words) for words in sentences], is_split_into_words=True, verbose=False)
     as_text = tokenizer([between.join(words) for words in sentences], verbose=False)
     other = [

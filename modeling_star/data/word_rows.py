@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, groupby, pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import UserError
@@ -27,13 +27,7 @@ _ROWS_INSPECTED = 10_000
 
 
 class Keys(NamedTuple):
-    """
-    The columns that tell sentences apart.
-
-    Attributes:
-        names: a sentence ends where a cell of these changes; an empty cell repeats the one above.
-        number: the column that numbers the words of each sentence from 0 or 1, if there is one.
-    """
+    """The columns whose change ends a sentence, and the one that numbers its words from 0 or 1, if there is one."""
 
     names: tuple[str, ...]
     number: str | None
@@ -43,20 +37,11 @@ def sentences_of_words(
     splits: DatasetDict,
     text_column_name: str | None = None,
     label_column_name: str | None = None,
-    task_name: str | None = None,
 ) -> DatasetDict:
-    """
-    The splits with a list of words and of tags per row, if each of their rows has one word; else as they are.
-
-    Args:
-        text_column_name, label_column_name, task_name: see `find_tagging_columns`.
-
-    Raises:
-        UserError: rows have one word, and no column says which of them are a sentence, or a sentence is in two parts.
-    """
+    """The splits with a list of words and of tags per row, if each of their rows has one word; else as they are."""
     from datasets import Dataset, DatasetDict, Features, List, Value
 
-    text, label = find_tagging_columns(splits, text_column_name, label_column_name, task_name)
+    text, label = find_tagging_columns(splits, text_column_name, label_column_name)
     result = {}
     for split, rows in splits.items():
         if not has_word_rows(rows, text, label):
@@ -101,25 +86,18 @@ def _is_single(cell: Any) -> bool:
 
 
 def find_keys(rows: Dataset | FirstRows, text: str, label: str | None = None) -> Keys | None:
-    """The columns of sentences in a table with one word per row: by known names, else by their values."""
+    """The columns of sentences in a table with one word per row: by known names, or numbers that begin again."""
     sample = rows.select(range(min(len(rows), _ROWS_INSPECTED)))
-    others = [name for name in rows.column_names if name not in (text, label)]
-    filled = {
-        name: _filled(sample[name][:])
-        for name in others
-        if type(sample.features[name]).__name__ == "Value" and name.casefold() not in TAGS
-    }
+    others = [name for name in rows.column_names if name not in (text, label) and name.casefold() not in TAGS]
+    filled = {name: _filled(sample[name][:]) for name in others if hasattr(sample.features[name], "dtype")}
     named = {name: kind for name in filled for kind in (_SENTENCE, _DOCUMENT) if kind.fullmatch(name.strip())}
     number = next((name for name, cells in filled.items() if name not in named and _counts(cells)), None)
-    several = {name: cells for name, cells in filled.items() if name != number and 1 < _runs(cells) < len(cells)}
+    named |= {name: _SENTENCE for name in filled if name.casefold() == "id" and name != number}
     repeated = [name for name in named if 1 < len(set(filled[name])) < len(sample)]
     sentence, document = ([name for name in repeated if named[name] is kind] for kind in (_SENTENCE, _DOCUMENT))
-    if sentence or document:
+    if sentence or document or number:
         return Keys((*document, *sentence[:1]), number)
-    by_value = [name for name, cells in several.items() if _is_group(cells)]
-    if by_value or number:
-        return Keys(tuple(by_value[:1]), number)
-    one = [name for name in named if _runs(filled[name]) == 1]
+    one = [name for name in named if len(set(filled[name])) == 1]
     return Keys((one[0],), None) if one else None
 
 
@@ -133,12 +111,7 @@ def no_keys(source: str, text: str) -> UserError:
 
 
 def group_rows(rows: Iterable[Sequence[Any]], keys: Keys) -> Iterator[list[Sequence[Any]]]:
-    """
-    The rows of each sentence.
-
-    Args:
-        rows: the cells of the columns `keys.names`, then that of `keys.number`, if any, then others.
-    """
+    """The rows of each sentence; they begin with the cells of `keys.names`, and that of `keys.number`, if any."""
     width = len(keys.names)
     sentence: list[Sequence[Any]] = []
     key: tuple[Any, ...] = ()
@@ -185,17 +158,6 @@ def _below(key: tuple[Any, ...], cells: Sequence[Any]) -> tuple[Any, ...]:
 def _filled(cells: Sequence[Any]) -> list[Any]:
     key: tuple[Any, ...] = ()
     return [(key := _below(key, (cell,)))[0] for cell in cells]
-
-
-def _runs(cells: Sequence[Any]) -> int:
-    return sum(1 for _ in groupby(cells))
-
-
-def _is_group(cells: Sequence[Any]) -> bool:
-    """Whether each value, with a digit, is in one run of rows, of two on average."""
-    runs = _runs(cells)
-    distinct = set(map(str, cells))
-    return runs == len(distinct) and 2 * runs <= len(cells) and all(re.search(r"\d", cell) for cell in distinct)
 
 
 def _counts(cells: Sequence[Any]) -> bool:

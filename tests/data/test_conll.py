@@ -1,5 +1,6 @@
 """CoNLL files whose columns are known by their values, their header line or their names."""
 
+import gzip
 import logging
 from pathlib import Path
 
@@ -138,6 +139,118 @@ def test_words_with_their_tags_in_one_line_are_no_columns(tmp_path: Path, mark: 
     path.write_text(f"Ann{mark}NNP ran{mark}VBD\nIt{mark}PRP is{mark}VBZ\n", encoding="utf-8")
     with pytest.raises(UserError, match="one word per line"):
         tagged(path)
+
+
+FOUR = [["Ann/B-PER", "ran/O"], ["#x/B-ORG", "won/O"], ["#/O", "5/O"], ["Oslo/B-LOC", "is/O"]]
+WORDS = [[pair.rsplit("/", 1)[0] for pair in sentence] for sentence in FOUR]
+
+CERTAIN = {
+    "comments as wide as a row": ("{gap}## note|desk{gap}", "{word}|{tag}"),
+    "comments of one sign": ("{gap}#note|desk a, b : c{gap}", "{word}|{tag}"),
+    "several comments": ("{gap}# a|b|c|d{gap}## e|f{gap}# text = Ann ran{gap}", "{word}|{tag}"),
+    "comments of three columns": ("{gap}# a|b|c{gap}", "{word}|x|{tag}"),
+    "lines of separators": ("{gap}|{gap}", "{word}|{tag}"),
+    "zero for O": ("{gap}{gap}", "{word}|{zero}"),
+    "OTHER for O": ("{gap}{gap}", "{word}|{other}"),
+    "underscores": ("{gap}{gap}", "{word}|{underscored}"),
+    "small letters": ("{gap}{gap}", "{word}|{small}"),
+    "blanks after tags": ("{gap}{gap}", "{word}|{tag} "),
+}
+
+
+def layout_of(between: str, row: str, line_end: str) -> str:
+    """The sentences of FOUR, with something between them, and at the top where that is a comment."""
+    blocks = []
+    for sentence in FOUR:
+        pairs = [pair.rsplit("/", 1) for pair in sentence]
+        tags = {
+            tag: {
+                "zero": tag.replace("O", "0") if tag == "O" else tag,
+                "other": "OTHER" if tag == "O" else tag,
+                "underscored": tag.replace("-", "_"),
+                "small": tag[:1].lower() + tag[1:],
+            }
+            for _, tag in pairs
+        }
+        blocks.append(line_end.join(row.format(word=word, tag=tag, **tags[tag]) for word, tag in pairs))
+    between = between.replace("{gap}", line_end)
+    top = between.lstrip(line_end) if "#" in between else ""
+    return top + (line_end + between).join(blocks) + line_end
+
+
+@pytest.mark.parametrize("ending", ["conll", "tsv", "txt", "iob2.gz", "csv"])
+@pytest.mark.parametrize("case", CERTAIN)
+def test_what_is_certain_is_read_and_a_word_with_a_hash_stays_a_word(tmp_path: Path, case: str, ending: str) -> None:
+    windows = ending in ("tsv", "csv")
+    text = ("\ufeff" if windows else "") + layout_of(*CERTAIN[case], "\r\n" if windows else "\n")
+    path = tmp_path / f"train.{ending}"
+    content = text.replace("a, b", "a b").replace("|", "," if ending == "csv" else "\t").encode()
+    path.write_bytes(gzip.compress(content) if ending.endswith("gz") else content)
+    assert tagged(path) == FOUR
+    assert [text for _, text in read_texts(path)] == WORDS
+
+
+@pytest.mark.parametrize("ending", ["conll", "tsv", "txt", "csv"])
+@pytest.mark.parametrize("row", ["{words}|{tags}", "{number}|{words}|{tags}", "{words}|{other}|{tags}"])
+@pytest.mark.parametrize("between", ["\n", "\n\n"])
+def test_a_sentence_may_be_a_line(tmp_path: Path, ending: str, row: str, between: str) -> None:
+    rows = []
+    for number, sentence in enumerate(FOUR):
+        words, tags = zip(*(pair.rsplit("/", 1) for pair in sentence), strict=True)
+        cells = {"words": " ".join(words), "tags": " ".join(tags), "other": "x y", "number": number}
+        rows.append(row.format(**cells))
+    path = write(
+        tmp_path, f"train.{ending}", f"# by|us{between}" + between.join(rows) + "\n", "," if ending == "csv" else "\t"
+    )
+    assert tagged(path) == FOUR
+    assert [text for _, text in read_texts(path)] == WORDS
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(
+            row.format(words="one two three", tags="O O", other="x y", number=9).replace(
+                "|", "," if ending == "csv" else "\t"
+            )
+        )
+    with pytest.raises(UserError, match=r"one two three.*as many tags as words"):
+        tagged(path)
+
+
+@pytest.mark.parametrize("name", ["train.tsv", "train.conll", "train.txt"])
+def test_hashtags_with_parts_of_speech_stay_words_below_comments(tmp_path: Path, name: str) -> None:
+    text = "## a|desk\n#jobs|HT\nnow|RB\n\n# b|desk\n#|SYM\n5|CD\n\nit|PRP\nruns|VBZ\n#x|HT\n"
+    pairs = [["#jobs/HT", "now/RB"], ["#/SYM", "5/CD"], ["it/PRP", "runs/VBZ", "#x/HT"]]
+    names = ["tokens", "tags"]
+    assert tagged(write(tmp_path, name, text), names) == pairs
+    assert [words for _, words in read_texts(tmp_path / name, column_names=names)] == [
+        [pair.split("/")[0] for pair in sentence] for sentence in pairs
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Ann\nran|O\n\nOslo|B-LOC\nis|O\n", "line 1 is 'Ann'"),
+        ("Ann|B-PER\nran\n\nOslo|B-LOC\nis|O\n", "line 2 is 'ran'"),
+        ("Ann|B-PER\n## note|desk\nran|O\n\nOslo|B-LOC\nis|O\n", "line 2 .*empty line"),
+        ("Ann|B-PER\nit ran|O O\n\nOslo|B-LOC\nis|O\n", "several tags in one cell, 'O O'"),
+    ],
+)
+def test_a_line_that_is_no_word_is_named(tmp_path: Path, text: str, message: str) -> None:
+    for name in ("train.conll", "train.txt"):
+        with pytest.raises(UserError, match=message):
+            tagged(write(tmp_path, name, text))
+
+
+def test_the_line_that_is_shown_for_conllu_names_the_column_that_is_learned(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = (
+        "1|Ann|Ann|PROPN|X|_|2|nsubj|_|_\n2|ran|run|VERB|V|_|0|root|_|SpaceAfter=No\n\n1|No|no|INTJ|I|_|0|root|_|_\n"
+    )
+    path = write(tmp_path, "train.conllu", text)
+    with caplog.at_level(logging.INFO):
+        assert tagged(path) == [["Ann/PROPN", "ran/VERB"], ["No/INTJ"]]
+    names = caplog.text.split("--column_names ")[1].split("`")[0].split(",")
+    assert tagged(path, names) == [["Ann/PROPN", "ran/VERB"], ["No/INTJ"]]
 
 
 def test_a_table_without_known_tags_is_read_with_the_names_that_the_message_suggests(tmp_path: Path) -> None:

@@ -471,3 +471,59 @@ def test_hold_out_chooses_the_rows_that_it_always_chose():
         size = draw.randint(1, 40)
         chosen = _some_of_each(groups, size, random.Random(1))
         assert chosen == some_of_each_one_by_one(groups, size, random.Random(1))
+
+
+# Tags of entities
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "labels"),
+    [
+        (["B-PER", "0"], ["0", "B-PER"], ["O", "B-PER"]),
+        (["B-PER", "OTHER"], ["OTHER", "B-PER"], ["O", "B-PER"]),
+        (["B-PER", "_"], ["_", "_"], ["O", "B-PER"]),
+        (["B_person", "I_person", "O"], ["B_person", "O", "O"], ["O", "B-person", "I-person"]),
+        (["b-per", "i-per", "o"], ["b-per", "o", "o"], ["O", "B-per", "I-per"]),
+        (["U_LOC", "B_LOC", "O"], ["O", "B_LOC", "O"], ["O", "B-LOC", "U-LOC"]),
+        (["PER-B", "PER-I", "O"], ["PER-B", "PER-I", "O"], ["O", "B-PER", "I-PER"]),
+        (["PER", "VITAMIN-B", "O"], ["PER", "O", "O"], ["O", "PER", "VITAMIN-B"]),
+        (["1", "0"], ["1", "0"], ["0", "1"]),
+    ],
+)
+def test_tags_of_entities_are_known_in_every_spelling(train: list[str], test: list[str], labels: list[str]) -> None:
+    words = [f"word{number}" for number in range(len(train))]
+    splits = DatasetDict(
+        {
+            split: Dataset.from_dict({"tokens": [words], "tags": [tags]})
+            for split, tags in (("train", train), ("test", test))
+        }
+    )
+    data = prepare_tagging(splits)
+    assert list(data.label_list) == labels
+    assert min(tag for split in data.splits.values() for tags in split["tags"] for tag in tags) == 0
+    saved = prepare_tagging(DatasetDict({"test": splits["test"]}), label_list=data.label_list)
+    assert saved.splits["test"]["tags"][:] == data.splits["test"]["tags"][:]
+
+
+def test_a_label_that_train_lacks_is_no_class_and_one_of_a_known_entity_is(caplog: pytest.LogCaptureFixture) -> None:
+    rows = {"train": [["B-PER", "O"]], "test": [["B-LOC", "I-PER"], ["B-PER", "O"]], "validation": [["X", "X"]]}
+    data = prepare_tagging(
+        DatasetDict(
+            {
+                split: Dataset.from_dict({"tokens": [["a", "b"]] * len(tags), "tags": tags})
+                for split, tags in rows.items()
+            }
+        )
+    )
+    assert list(data.label_list) == ["O", "B-PER", "I-PER"]
+    assert data.splits["test"]["tags"][:] == [[-100, 2], [1, 0]]
+    assert not data.is_labelled("validation")
+    assert "test: words with 'B-LOC' are not scored" in caplog.text
+
+
+def test_a_tag_of_no_entity_among_others_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    tags = [["B-PER", "O"], ["desk", "O"]]
+    data = prepare_tagging(DatasetDict({"train": Dataset.from_dict({"tokens": [["a", "b"]] * 2, "tags": tags})}))
+    assert list(data.label_list) == ["O", "B-PER", "desk"]
+    assert "'desk'" in caplog.text
+    assert "no CRF" in caplog.text

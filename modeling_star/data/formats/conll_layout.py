@@ -1,12 +1,22 @@
-"""The roles of the columns of a CoNLL file, from its header line or from the values in its first lines."""
+"""
+The layout of a CoNLL file, found and checked in one place, on its first lines: the separator, a header line, what the
+columns are, and which lines are words.
+"""
 
+import csv
 import re
+import string
+from collections import Counter
 from collections.abc import Sequence
-from itertools import chain, groupby, pairwise
+from itertools import chain, pairwise
+from pathlib import Path
 from typing import NamedTuple
 
-from ...models.tag_schemes import entity_tag
+from ...errors import UserError
+from ...models.tag_schemes import IGNORE_INDEX, entity_tag
 from ..columns import PARTS_OF_SPEECH, TAGS, TOKENS
+from ..files import ending_of, no_rows
+from ..labels import entity_names
 
 
 GLOBAL_COLUMNS = re.compile(r"#\s*global\.columns\s*=\s*(.+)")
@@ -15,6 +25,9 @@ RANGE_OR_EMPTY_NODE = re.compile(r"\d+[-.]\d+")
 """The number of a range ("3-4") or an empty node ("5.1") of CoNLL-U, which is no word."""
 SENTENCE_END = re.compile("EndOfSentence|PySBDSegment")
 """The marks of HIPE's column MISC after the last word of a sentence."""
+DOCUMENT = "-DOCSTART-"
+_COMMENT = re.compile(r"#(\s*(newdoc|newpar)\b|\s*global\.columns|\s+id\s|\s*[\w.:-]+ = )")
+_BLANKS = re.compile(r"[ \t]+")
 _NAMES = {
     1: ["tokens"],
     2: ["tokens", "tags"],
@@ -39,42 +52,156 @@ _WORD_CLASSES = {
 }
 """The parts of speech of Universal Dependencies and of the Penn Treebank."""
 _LETTERS = {*"BIEMSOLUW"}  # tags of one type of entity, or of word segmentation
-Rows = Sequence[Sequence[Sequence[str]]]
-"""The cells of the lines of sentences."""
+_UNKNOWN = {"_", str(IGNORE_INDEX)}
+_Rows = Sequence[Sequence[Sequence[str]]]  # the cells of the lines of sentences
 
 
-class Roles(NamedTuple):
+class Layout(NamedTuple):
     """
-    What the columns of a file are.
+    How lines become words.
 
     Attributes:
+        separator: of cells; `None`: blanks or tabs.
+        width: the number of cells.
+        blank: the characters of a line that ends a sentence; `None`: white space.
         columns: names by index; the others are skipped.
         words: the index of the words.
         tags: the index of the tags that are learned without --label_column_name; `None`: there are none.
-        are_entities: whether all tags are those of entities, or O.
+        kinds: the tags in the first lines.
         number: the index of the words' numbers, which begin again with each sentence or never.
-        group: the index of an identifier that changes with each sentence of a file without empty lines.
+        group: the index of identifiers that change with each sentence of a file without empty lines.
         end: the index of HIPE's column MISC, if it marks the ends of sentences.
+        header: a line that names the columns.
+        is_named: whether the file itself names its columns.
+        split: where a line is a sentence, the columns with its words and tags; the other indices count in these.
+        problem: what is wrong with the whole file, and the line to write.
     """
 
-    columns: dict[int, str]
-    words: int
-    tags: int | None
-    are_entities: bool
+    separator: str | None
+    width: int = 0
+    blank: str | None = None
+    columns: dict[int, str] = {}
+    words: int = 0
+    tags: int | None = None
+    kinds: frozenset[str] = frozenset()
     number: int | None = None
     group: int | None = None
     end: int | None = None
+    header: str | None = None
+    is_named: bool = False
+    split: tuple[int, ...] = ()
+    problem: str | None = None
+
+    @property
+    def are_entities(self) -> bool:
+        """Whether all tags are those of entities, or O."""
+        return entity_names(self.kinds) is not None
+
+    def cells(self, line: str) -> list[str]:
+        """The cells of a line."""
+        if self.separator == "\t":
+            return line.split("\t")
+        if self.separator is not None:
+            return next(csv.reader([line], delimiter=self.separator))
+        # Not str.split(): a no-break or ideographic space can be a token.
+        line = line.strip(" \t")
+        return _BLANKS.split(line) if "  " in line or "\t" in line else line.split(" ")  # which is faster
+
+    def is_comment(self, line: str, cells: Sequence[str], is_inside: bool) -> bool | None:
+        """
+        Whether a line that begins with "#" is a comment: above a sentence by its tag, within one by its form. `None`
+        for a line within a sentence that is neither a comment nor a word.
+        """
+        if self.number == 0 or len(cells) != self.width:
+            return self.number == 0 or not is_inside or bool(_COMMENT.match(line))
+        if not is_inside and (_COMMENT.match(line) or _are_names([cells[0].lstrip("# "), *cells[1:]])):
+            return True
+        if self.tags is None or (is_inside and not self.are_entities):
+            return False
+        tags = cells[self.split[self.tags]].split() if self.split else [cells[self.tags].strip()]
+        return False if all(self._may_have(cells[0], tag) for tag in tags) else None if is_inside else True
+
+    def _may_have(self, word: str, tag: str) -> bool:
+        """Whether a word that begins with "#" may have a tag."""
+        if tag in self.kinds or tag in _UNKNOWN:
+            return True
+        if self.are_entities:
+            return entity_names({tag, *self.kinds}) is not None
+        is_hash = bool(re.fullmatch(r"#[^#\s]+", word)) or (word == "#" and self.separator is not None)
+        is_lower = tag != tag.upper() and all(kind == kind.upper() for kind in self.kinds)
+        return tag in _WORD_CLASSES or (is_hash and not is_lower)
 
 
-def find_roles(sentences: Rows, names: Sequence[str] | None = None, given: Sequence[str] | None = None) -> Roles:
-    """
-    The roles of columns.
+def find_layout(path: Path, lines: Sequence[str], given: Sequence[str] | None = None) -> Layout:
+    """The layout of a file by its first lines; `given`: the names that the user wrote, "_" for a column to skip."""
+    is_csv = ending_of(path) == ".csv"
+    blank = string.whitespace + ",;" * is_csv
+    # A line that begins with "#" may be a comment: it decides nothing.
+    sure = [line for line in lines if is_word(line, blank)]
+    if not sure:
+        raise no_rows(path)
+    marks = {mark: sum(line.count(mark) for line in sure) for mark in (",;\t" if is_csv else "\t")}
+    has_tabs = 2 * sum("\t" in line for line in sure) >= len(sure)
+    layout = Layout(max(marks, key=lambda mark: marks[mark]) if is_csv or has_tabs else None)
+    width = Counter(len(layout.cells(line)) for line in sure).most_common(1)[0][0]
+    # An ideographic space alone can be a token of a file without tags.
+    layout = layout._replace(width=width, blank=blank if is_csv else None if width > 1 else " \t")
+    chosen = [name for name in given or () if name != "_"]
+    if given and (len(given) != width or not chosen or len(set(chosen)) < len(chosen)):
+        raise UserError(
+            f"{path} has {width} columns and --column_names is {','.join(given)}. Write one distinct name per column, "
+            "or _ to skip it: `--column_names _,tokens,ner_tags`"
+        )
+    names = next((match[1].split() for match in map(GLOBAL_COLUMNS.match, lines) if match), None)
+    names = names if names and len(names) == width else None
+    if names is None and _are_names(first := layout.cells(sure[0])):
+        layout, names = layout._replace(header=sure[0]), first
+    layout = layout._replace(is_named=names is not None)
+    sentences = _sentences(layout, lines)
+    if split := _split_columns(list(chain.from_iterable(sentences))) if layout.separator else ():
+        names, given = ([known[index] for index in split] if known else None for known in (names, given))
+        parts = ([cells[index].split() for index in split] for cells in chain.from_iterable(sentences))
+        layout, sentences = layout._replace(split=split), [list(map(list, zip(*each))) for each in parts]  # noqa: B905
+    known = _with_roles(layout, sentences, names, given)
+    first, *others = sentences[0]
+    rest = [others, *sentences[1:]] if others else sentences[1:]
+    if names is None and rest and _is_header(first, inner := _with_roles(layout, rest, None, given), rest):
+        return inner._replace(header=sure[0])
+    return known
 
-    Args:
-        sentences: at least one line.
-        names: those of a header line, or of `# global.columns`.
-        given: those that the user wrote, "_" for a column to skip.
-    """
+
+def is_word(line: str, blank: str | None) -> bool:
+    """Whether a line is a word without a doubt, or names the columns."""
+    return bool(line.strip(blank)) and line[0] != "#" and DOCUMENT not in line
+
+
+def _sentences(layout: Layout, lines: Sequence[str]) -> list[list[list[str]]]:
+    """The cells of the lines that surely are words, in sentences; of a header line where there is no other."""
+    sentences: list[list[list[str]]] = [[]]
+    for line in lines:
+        if not line.strip(layout.blank) or DOCUMENT in line or line == layout.header:
+            sentences.append([])
+        elif line[0] != "#" and len(cells := layout.cells(line)) == layout.width:
+            sentences[-1].append(cells)
+    return [sentence for sentence in sentences if sentence] or [[layout.cells(layout.header or "")]]
+
+
+def _split_columns(rows: Sequence[Sequence[str]]) -> tuple[int, ...]:
+    """The columns with all words and tags of a sentence, as many in each; none where a line is a word."""
+    counts = [[len(cell.split()) for cell in cells] for cells in rows]
+    several = [each for each in counts if max(each) > 1]
+    if 2 * len(several) < len(rows) or not any(each[-1] > 1 for each in several):
+        return ()
+    equal = [sum(each[index] == each[-1] for each in several) for index in range(len(rows[0]))]
+    split = tuple(index for index, number in enumerate(equal) if 3 * number >= 2 * len(several))
+    is_exact = len(rows) > 1 and all(each[index] == each[-1] for each in counts for index in split)
+    return split if len(split) > 1 and (is_exact or are_tags(" ".join(cells[-1] for cells in rows).split())) else ()
+
+
+def _with_roles(
+    layout: Layout, sentences: _Rows, names: Sequence[str] | None, given: Sequence[str] | None = None
+) -> Layout:
+    """The layout with the roles of its columns, by the names of the file or of the user, or by their values."""
     lines = list(chain.from_iterable(sentences))
     columns = [_Column(values, sentences, index) for index, values in enumerate(zip(*lines, strict=True))]
     width = len(columns)
@@ -82,38 +209,61 @@ def find_roles(sentences: Rows, names: Sequence[str] | None = None, given: Seque
     first = lines[0][0]  # that of a range, where the first word is one of several: "1-2 du"
     is_conllu = not names and width == 10 and (first.isdigit() or bool(RANGE_OR_EMPTY_NODE.fullmatch(first)))
     words = 1 if is_conllu and not given else _words(columns, known)
-    number = 0 if is_conllu else next((c.index for c in columns if c.counts and c.index != words), None)
+    number = 0 if is_conllu else next((column.index for column in columns[:words] if column.counts), None)
     tags = _main_tags([column for column in columns if column.index not in (words, number)], known)
-    group = None
-    if len(sentences) == 1 and not (number is not None and columns[number].restarts):
-        group = next((c.index for c in columns if c.is_group and c.index not in (words, tags)), None)
+    if is_conllu and not known and tags is not None and not columns[tags].is_entity:
+        tags = 3
     marks = [
-        i
-        for i, name in enumerate(names or known)
-        if name == "MISC" and any(map(SENTENCE_END.search, columns[i].values))
+        index
+        for index, name in enumerate(names or known)
+        if name == "MISC" and any(map(SENTENCE_END.search, columns[index].values))
     ]
-    are_entities = tags is not None and columns[tags].is_entity
-    roles = Roles({}, words, tags, are_entities, number, group, marks[0] if marks else None)
+    are_groups = len(sentences) == 1 and words > 0 and columns[0].has_shape and not columns[0].counts
+    layout = layout._replace(
+        words=words,
+        tags=tags,
+        kinds=frozenset() if tags is None else columns[tags].tags,
+        number=number,
+        group=0 if are_groups else None,
+        end=marks[0] if marks else None,
+    )
     if given:
         chosen = {index: name for index, name in enumerate(given) if name != "_"}
     elif names:
-        chosen = _named(names, roles)
+        chosen = _named(names, layout)
     elif is_conllu:
-        chosen = {**_CONLLU, tags: "ner_tags"} if tags is not None and are_entities else _CONLLU
+        chosen = {**_CONLLU, tags: "ner_tags"} if tags != 3 and tags is not None else dict(_CONLLU)
     elif words == 0 and (tags is None or tags == width - 1):
         chosen = dict(enumerate(default_names(width)))
     else:
         chosen = {c.index: f"column_{c.index + 1}" for c in columns if not (c.is_identifier or c.is_constant)}
         chosen |= {words: "tokens"} if tags is None else {words: "tokens", tags: "tags"}
-        chosen = {index: name for index, name in sorted(chosen.items()) if index not in (number, group)}
-    return roles._replace(columns=chosen)
+        chosen = {index: name for index, name in sorted(chosen.items()) if index != number}
+    return layout._replace(columns=chosen, problem=_problem(layout, lines))
+
+
+def _problem(layout: Layout, lines: Sequence[Sequence[str]]) -> str | None:
+    """Why the first lines are no words with tags, and what to write."""
+    cells = list(chain.from_iterable(lines)) if layout.separator is None and layout.width > 1 else []
+    if cells and any(all(mark in cell[1:-1] for cell in cells) for mark in "/|_"):
+        return (
+            f"has words with tags in their lines, such as {cells[0]!r}. Write one word per line and its tag after a "
+            "tab, and an empty line after each sentence."
+        )
+    several = [tag for tag in layout.kinds if " " in tag and are_tags(tag.split())]
+    if several:
+        return (
+            f"has several tags in one cell, {several[0]!r}. Write one word per line and its tag after a tab, or as "
+            "many words as tags in each line."
+        )
+    return None
 
 
 def are_tags(values: Sequence[str]) -> bool:
     """Whether values are tags without a doubt: of entities, of word segmentation, or well-known parts of speech."""
-    kinds = set(values)
+    kinds = {value.strip() for value in values}
     parts_of_speech = kinds <= _WORD_CLASSES and sum(map(str.isalpha, kinds)) > 1
-    return parts_of_speech or all(kind in _LETTERS or entity_tag(kind) for kind in kinds)
+    return parts_of_speech or entity_names(kinds) is not None or all(k in _LETTERS or entity_tag(k) for k in kinds)
 
 
 def default_names(width: int) -> list[str]:
@@ -121,7 +271,7 @@ def default_names(width: int) -> list[str]:
     return _NAMES.get(width, ["tokens", *(f"column_{index}" for index in range(2, width)), "tags"])
 
 
-def are_names(cells: Sequence[str]) -> bool:
+def _are_names(cells: Sequence[str]) -> bool:
     """Whether the cells of a line are known names of columns, those of words among them."""
     folded = [cell.strip().casefold() for cell in cells]
     if len(cells) == 1:
@@ -131,92 +281,69 @@ def are_names(cells: Sequence[str]) -> bool:
     return len(others) < len(folded) == len(set(folded)) and any(named) and 2 * sum(named) >= len(named)
 
 
-def is_header(cells: Sequence[str], roles: Roles, sentences: Rows) -> bool:
+def _is_header(cells: Sequence[str], layout: Layout, sentences: _Rows) -> bool:
     """Whether a first line has no number or no entity tag where every other line has one."""
-    lines = list(chain.from_iterable(sentences))
-    if len(lines) > 2 and roles.are_entities and roles.tags is not None:
-        return entity_tag(cells[roles.tags]) is None and cells[roles.tags] not in ("-100", "_")
-    return len(lines) > 2 and roles.number is not None and not cells[roles.number][:1].isdigit()
+    if len(list(chain.from_iterable(sentences))) <= 2:
+        return False
+    if layout.tags is not None and layout.are_entities:
+        tag = cells[layout.tags].strip()
+        return tag not in _UNKNOWN and entity_names({tag, *layout.kinds}) is None
+    return layout.number is not None and not cells[layout.number][:1].isdigit()
 
 
 class _Column:
-    """
-    What the values of a column may be.
+    """What the values of a column may be: tags, numbers that count words, identifiers of sentences, or words."""
 
-    Attributes:
-        is_entity: every value is the tag of an entity or O.
-        counts: the values are the numbers of the words.
-        is_identifier: they differ in nothing but their digits, or never change within a sentence.
-        is_group: each value occurs in one run of lines, of two on average.
-    """
-
-    def __init__(self, values: Sequence[str], sentences: Rows, index: int):
+    def __init__(self, values: Sequence[str], sentences: _Rows, index: int):
         self.index, self.values, self.distinct = index, values, set(values)
-        entities = {value: entity_tag(value) for value in self.distinct if value not in ("_", "-100")}
-        self.is_entity = None not in entities.values() and bool(entities)
-        self.types = {tag[1] for tag in entities.values() if tag} - {""}
+        self.tags = frozenset(map(str.strip, self.distinct)) - _UNKNOWN
+        entities = entity_names(self.tags)
+        self.is_entity = entities is not None
+        self.types = {tag[1] for tag in map(entity_tag, (entities or {}).values()) if tag} - {""}
         self.is_constant = len(values) > 1 and len(self.distinct) == 1
         self.is_part_of_speech = len(values) > 1 and self.distinct <= _WORD_CLASSES
         numbers = [[int(line[index]) for line in lines if line[index].isdecimal()] for lines in sentences]
         steps = [pair for sentence in numbers for pair in pairwise(sentence)]
         are_numbers = all(value.isdecimal() or RANGE_OR_EMPTY_NODE.fullmatch(value) for value in self.distinct)
         starts = [sentence[0] for sentence in numbers if sentence]
-        self.restarts = any(after <= before for before, after in steps)
         self.counts = (
             are_numbers
             and bool(starts)
-            and (starts[0] in (0, 1) or not self.restarts)
+            and (starts[0] in (0, 1) or all(before < after for before, after in steps))
             and all(after == before + 1 or (after == starts[0] < 2) for before, after in steps)
-            and (bool(steps) or set(starts) <= {0, 1})
+            and (any(before < after for before, after in steps) if steps else set(starts) <= {0, 1})
         )
         shapes = {re.sub(r"\d+", "0", value) for value in self.distinct}
-        several = [{line[index] for line in lines} for lines in sentences if len(lines) > 1]
+        several = [{line[index] for line in each} for each in sentences if len(each) > 1]
         self.has_shape = len(values) > 1 and len(shapes) == 1 and "0" in next(iter(shapes))
-        stays = len(several) > 1 and len(self.distinct) > 1 and all(len(each) == 1 for each in several)
+        stays = len(several) > 1 < len(self.distinct) and all(len(each) == 1 for each in several)
+        self.has_shape = self.has_shape and not all(map(str.isdecimal, self.distinct))
+        stays = stays and len(sentences[0][0]) > 2
         self.is_identifier = not self.is_entity and (self.counts or self.has_shape or stays)
-        runs = [value for value, _ in groupby(values)]
-        self.is_group = (
-            not self.is_entity
-            and 1 < len(runs) == len(self.distinct)
-            and 2 * len(runs) <= len(values)
-            and all(re.search(r"\d", value) for value in self.distinct)
-        )
-        outside = sum(value == "O" for value in values)
-        self.is_dense = len(values) > 50 and outside < 0.3 * len(values)
+        is_dense = len(values) > 50 and sum(value == "O" for value in values) < 0.3 * len(values)
+        # Tags of phrases, or others that nearly every word has, in an entity scheme.
+        self.is_chunk = bool(self.types) and (self.types <= _CHUNKS or is_dense)
 
     @property
-    def is_chunk(self) -> bool:
-        """Whether these are tags of phrases, or others that nearly every word has, in an entity scheme."""
-        return self.is_entity and bool(self.types) and (self.types <= _CHUNKS or self.is_dense)
+    def may_be_words(self) -> bool:
+        """Whether the values are neither tags nor the same nor identifiers."""
+        are_same = self.is_constant and len(self.values) > 4
+        return not (self.is_entity or self.is_part_of_speech or are_same or self.is_identifier)
 
 
 def _words(columns: Sequence[_Column], names: Sequence[str]) -> int:
-    """The index of the words: by name, else the first column, unless its values are no words and another's are."""
+    """The index of the words: by name, else the first column that has neither numbers, identifiers nor tags."""
     folded = [name.strip().casefold() for name in names]
     known = [folded.index(name) for name in _WORD_NAMES if name in folded]
     if known:
         return known[0]
-    first = columns[0]
-    others = [
-        column
-        for column in columns[1:]
-        if not (column.is_entity or column.is_identifier or column.is_constant or column.is_part_of_speech)
-    ]
-    best = max(others, key=lambda column: len(column.distinct), default=None)
-    if best is None or (len(first.values) == 1 and len(columns) < 3):
-        return 0
-    numbered = first.counts or (first.has_shape and not all(map(str.isdecimal, first.distinct)))
-    names_rows = first.is_identifier or first.is_group or (first.is_constant and len(first.values) > 4)
-    named = len(columns) > 2 and names_rows and (first.has_shape or len(best.distinct) >= len(first.distinct))
-    tagged = len(first.values) > 1 and (first.is_entity or first.is_part_of_speech)
-    swapped = len(columns) == 2 and len(first.values) >= 30 and 3 * len(first.distinct) <= len(best.distinct)
-    return best.index if numbered or named or tagged or swapped else 0
+    return next((column.index for column in columns if column.may_be_words), 0)
 
 
 def _main_tags(columns: Sequence[_Column], names: Sequence[str]) -> int | None:
     """
-    The index of the tags among the columns without words and numbers: by a known name that is no part of speech, else
-    of several layers of entities the first, else by a known name, else the last column whose values differ.
+    The index of the tags: by a known name that is no part of speech, else the first layer of entities, else by a known
+    name, else the last column whose values differ.
     """
     if names:
         folded = {column.index: names[column.index].strip().casefold() for column in columns}
@@ -239,7 +366,7 @@ def _main_tags(columns: Sequence[_Column], names: Sequence[str]) -> int | None:
     return (varied or columns)[-1].index if columns else None
 
 
-def _named(names: Sequence[str], roles: Roles) -> dict[int, str]:
+def _named(names: Sequence[str], roles: Layout) -> dict[int, str]:
     """The names of a header line; words and tags with an unknown name are tokens and tags."""
     if "FORM" in names:
         chosen = {i: _CONLLU_NAMES.get(name, name) for i, name in enumerate(names) if name not in _CONLLU_OTHERS}

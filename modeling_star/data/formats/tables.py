@@ -180,15 +180,8 @@ def _quotes_enclose_cells(path: Path) -> bool:
 
 
 def _has_escapes(path: Path) -> bool:
-    last = b""
     with open_bytes(path) as file:
-        while block := file.read(1 << 20):
-            if last == b"\\" and block.startswith(b'"'):
-                return True
-            if b"\\" in block and b'\\"' in block:  # one byte is searched faster
-                return True
-            last = block[-1:]
-    return False
+        return any(b'\\"' in line for line in file)
 
 
 def _is_whole(path: Path, dialect: Dialect, column_names: Sequence[str] | None) -> bool:
