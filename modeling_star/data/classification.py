@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..models.configuration_encoder import PROBLEM_TYPES
-from .columns import check_columns, find_classification_columns, rejected_rows
+from .columns import check_classes, check_columns, contents, find_classification_columns, rejected_rows, suggested
 from .files import source_version
 from .inspection import inspect_classification
 from .labels import (
@@ -136,6 +136,8 @@ def prepare_classification(
     kind = cast(ProblemType, problem_type or detected)
     if problem_type is None and kind == "single_label_classification" and not label_list:
         check_single_labels(cells, label)
+        if "train" in cells and not declared_names(splits, label):
+            _check_classes(splits["train"], cells["train"], texts, label)
     if kind == "regression":
         labels, encoded, feature = encode_numbers(cells, label)
     else:
@@ -149,6 +151,23 @@ def prepare_classification(
     data = ClassificationData(DatasetDict(result), texts, label, labels, kind)
     inspect_classification(data.splits, texts, label, labels)
     return data
+
+
+def _check_classes(train: Dataset, cells: Cells, texts: Sequence[str], label: str) -> None:
+    """Check that the training labels are not texts or identifiers, and name the columns that look like both."""
+    kept = [row for row, cell in enumerate(cells) if cell is not None]
+    rows = list(zip(*(train[name][:] for name in texts), strict=True))
+    long, classes = contents(train)
+    if label in long and classes:
+        advice = f"`--text_column_name {label} --label_column_name {classes[0]}`"
+    else:
+        advice = f"Name the labels{suggested(train, '--label_column_name', (*texts, label))}"
+    check_classes(
+        [cells[row] for row in kept],
+        [rows[row] for row in kept],
+        f"Column {label!r} has",
+        f"{advice}; for numbers write --problem_type regression.",
+    )
 
 
 def _label_values(

@@ -177,7 +177,7 @@ def _rows(given: Any, name: str, call: str) -> list[Any]:
             f"A list is expected for {name}, string object received: write {call.format(short_repr(given))}"
         )
     shape = getattr(given, "shape", None)
-    columns = getattr(given, "columns", getattr(given, "column_names", None))
+    columns = getattr(given, "column_names", getattr(given, "columns", None))
     if shape is not None and len(shape) == 2 and shape[1] == 1:
         given = given[:, 0] if columns is None else given[columns[0]]
     elif shape and len(shape) != 1:
@@ -189,7 +189,7 @@ def _rows(given: Any, name: str, call: str) -> list[Any]:
         raise UserError(f"{name} has {has}, and one column is needed: write {line}, say.")
     if isinstance(given, (Mapping, set, frozenset)) or not isinstance(given, Iterable) or shape == ():
         raise UserError(f"{name} is {short_repr(given)}, not a list: write {call.format('...')}")
-    return list(given)
+    return [row.as_py() if hasattr(row, "as_py") else row for row in given]  # pyarrow's cells
 
 
 def _shown(value: Any) -> str:

@@ -12,6 +12,7 @@ from transformers import BatchEncoding, PreTrainedTokenizerBase
 from ..errors import UserError
 from .columns import SPAN_TAGS, find_tagging_columns, rejected_rows, text_names
 from .files import source_version
+from .formats.span_json import span_parts
 from .inspection import inspect_tagging
 from .labels import (
     IGNORE_INDEX,
@@ -143,7 +144,7 @@ def as_sentences(
 
 def _with_tags(split: str, rows: Dataset, text: str, label: str, nested: Nested) -> Dataset:
     """Rows whose column of spans of words, if it is one, has BIO tags instead."""
-    cells = rows[label][:] if label in rows.column_names else []
+    cells = [_as_spans(cell) for cell in rows[label][:]] if label in rows.column_names else []
     spans = next((cell for cell in cells if cell), None)
     if not (isinstance(spans, list) and all(map(_is_span, spans))):
         return rows
@@ -176,6 +177,13 @@ def _is_span(span: Any) -> bool:
     """Whether a value is `[first, end, type]`."""
     kinds = (int, int, str)
     return isinstance(span, list) and len(span) == 3 and all(map(isinstance, span, kinds))
+
+
+def _as_spans(cell: Any) -> Any:
+    """Spans of words in any of the ways of `span_parts` as lists; other cells as they are."""
+    if not isinstance(cell, list) or not cell or not all(map(span_parts, cell)):
+        return cell
+    return [[*part[:3]] for value in cell for part in span_parts(value)]
 
 
 def _as_list(cell: Any) -> Any:
