@@ -45,10 +45,25 @@ _TEXTS = (
     *("文本", "句子", "内容", "评论", "正文"),
 )
 _LABELS = (
-    *("label", "labels", GOLD_LABEL, "class", "category", "sentiment", "target", "score", "stars", "rating"),
+    *(
+        "label",
+        "labels",
+        GOLD_LABEL,
+        "class",
+        "category",
+        "sentiment",
+        "polarity",
+        "stance",
+        "target",
+        "score",
+        "stars",
+        "rating",
+    ),
     *("标签", "类别", "分类", "情感"),
 )
 _ANSWERS = ("answers", "answer", "answer_text")
+_HALVES = ("title", "topic", "entity", "term", "target", "keyword")
+"""Names of columns without which a text may not be understood."""
 _META = re.compile("(id|idx|url|link|path|file|author|user|date|time)s?$")
 """Ends of the names of columns that describe a row."""
 _SPANS = ("entities", "spans", "ents", "mentions")
@@ -112,13 +127,10 @@ def find_classification_columns(
     columns = _text_columns(splits, text_column_name, label)
     if text_column_name is None and len(columns) == 1:
         unread = [name for name in contents(example, {*columns, label})[0]]
-        unread += [
-            name for name in _called(("title", "topic", "entity", "term"), text_names(example)) if name not in unread
-        ]
+        unread += [name for name in _called(_HALVES, text_names(example)) if name not in unread]
         if unread:
             logger.warning(
-                "Texts are read from column %r alone, and %s holds texts too. To read both write "
-                "`--text_column_name %s`.",
+                "Texts are read from column %r alone, not from %s. To read both write `--text_column_name %s`.",
                 columns[0],
                 " and ".join(map(repr, unread)),
                 shlex.quote(f"{columns[0]},{unread[0]}"),

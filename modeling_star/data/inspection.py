@@ -205,7 +205,7 @@ def warn_of_choosing_columns(split: str, rows: Dataset, used: Sequence[str]) -> 
             values = list(map(str, dict.fromkeys(rows[name])))
             if 1 < len(values) and (len(values) <= _FEW or "weight" in plain(name)):
                 logger.warning(
-                    f"{split} has a column {name!r} with {', '.join(values[:5])}, and all its rows are used alike. If "
+                    f"{split} has a column {name!r} with {_some(values)}, and all its rows are used alike. If "
                     "it chooses rows, write those of each value into a file: --train_file, --validation_file, ..."
                 )
 

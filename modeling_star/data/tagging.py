@@ -10,7 +10,7 @@ from datasets import Dataset, DatasetDict, List, Value
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from ..errors import UserError
-from .columns import SPAN_TAGS, find_tagging_columns, rejected_rows, text_names
+from .columns import SPAN_TAGS, find_tagging_columns, list_names, rejected_rows, text_names
 from .files import source_version
 from .formats.span_json import span_parts
 from .inspection import inspect_tagging
@@ -144,7 +144,8 @@ def as_sentences(
 
 def _with_tags(split: str, rows: Dataset, text: str, label: str, nested: Nested) -> Dataset:
     """Rows whose column of spans of words, if it is one, has BIO tags instead."""
-    cells = [_as_spans(cell) for cell in rows[label][:]] if label in rows.column_names else []
+    is_read = label in rows.column_names and text in list_names(rows)
+    cells = [_as_spans(cell) for cell in rows[label][:]] if is_read else []
     spans = next((cell for cell in cells if cell), None)
     if not (isinstance(spans, list) and all(map(_is_span, spans))):
         return rows
@@ -205,6 +206,12 @@ def _check_words(split: str, row: int, words: Any, column: str) -> None:
 def _check_tags(split: str, row: int, words: list[str], tags: Any, column: str) -> None:
     if not isinstance(tags, list) or len(tags) != len(words) or None in tags:
         count = len(tags) if isinstance(tags, list) else "no"
+        if count != "no" and any(isinstance(tag, list | tuple | dict) for tag in tags):
+            raise UserError(
+                f"{row_ref(split, row)} has spans in column {column!r}, {short_repr(tags)}. Spans are read from json: "
+                '{"text": "Mira went", "entities": [{"start": 0, "end": 4, "label": "PER"}]}, or, as numbers of words, '
+                '{"tokens": ["Mira", "went"], "entities": [[0, 1, "PER"]]}'
+            )
         if count == 1 and "-" not in str(tags[0]):
             raise UserError(
                 f"{row_ref(split, row)} has {len(words)} words and one label, {short_repr(tags[0])}. Write "

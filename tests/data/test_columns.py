@@ -129,6 +129,7 @@ def test_the_suggested_columns_are_those_that_hold_texts_or_few_values(cells, li
     [
         ({"text": LONG, "title": OTHER}, "`--text_column_name text,title`"),
         ({"review": CHINESE, "answer_in_full": OTHER}, "`--text_column_name review,answer_in_full`"),
+        ({"sentence": LONG, "target": FEW, "polarity": FEW}, "`--text_column_name sentence,target`"),
         ({"tweet": LONG, "topic": FEW}, "`--text_column_name tweet,topic`"),
         ({"text": LONG, "id": IDS, "source": FEW}, None),
         ({"text": LONG, "doc_id": [f"{text}.txt" for text in OTHER]}, None),
@@ -137,10 +138,10 @@ def test_the_suggested_columns_are_those_that_hold_texts_or_few_values(cells, li
 def test_a_column_of_texts_that_is_not_read_is_warned_of(caplog, cells, unread):
     prepare_classification(one(**cells, label=FEW))
     assert (unread or "") in caplog.text
-    assert ("holds texts too" in caplog.text) == (unread is not None)
+    assert ("alone" in caplog.text) == (unread is not None)
     caplog.clear()
     prepare_classification(one(**cells, label=FEW), text_column_name=next(iter(cells)))
-    assert "holds texts too" not in caplog.text
+    assert "alone" not in caplog.text
 
 
 @pytest.mark.parametrize(

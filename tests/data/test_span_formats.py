@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from script_samples import jsonl
 
@@ -465,6 +466,30 @@ def test_other_formats_name_what_to_write_instead(tmp_path, name, content, advic
     if advice in ("CoNLL 2002", "json_to_docs"):
         with pytest.raises(UserError, match=advice):
             read_texts(tmp_path / name)
+
+
+OBJECTS = [{"start": 0, "end": 9, "label": "PER"}]
+
+
+@pytest.mark.parametrize(
+    ("ending", "spans"),
+    [
+        ("jsonl", [{"start": "0", "end": "9", "label": "PER"}]),
+        ("jsonl", [{"name": "Mira Keil", "type": "PER"}]),
+        ("csv", [[0, 9, "PER"]]),
+        ("csv", [(0, 9, "PER")]),
+        ("csv", OBJECTS),
+        ("parquet", OBJECTS),
+    ],
+)
+def test_spans_that_are_not_read_name_the_form_that_is(tmp_path, ending, spans):
+    path, frame = tmp_path / f"a.{ending}", pd.DataFrame([{"text": TEXT, "entities": spans}])
+    if ending == "jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    else:
+        frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
+    with pytest.raises(UserError, match='"start": 0, "end": 4'):
+        prepare_tagging(load_splits(files={"train": path}), label_column_name="entities")
 
 
 def test_classifiers_name_the_command_that_reads_spans(write):
