@@ -166,7 +166,7 @@ def _check_classes(train: Dataset, cells: Cells, texts: Sequence[str], label: st
         [cells[row] for row in kept],
         [rows[row] for row in kept],
         f"Column {label!r} has",
-        f"{advice}; for numbers write --problem_type regression.",
+        f"{advice}; or write --problem_type regression (numbers) or single_label_classification (classes).",
     )
 
 
@@ -241,14 +241,7 @@ def is_unlabelled(cells: Cells | None, minus_one_is_a_class: bool = False) -> bo
 def texts_as_numbers(
     cells: Mapping[str, Cells | None], fractions: bool, label_list: Sequence[str] | None = None, commas: bool = False
 ) -> dict[str, Cells | None]:
-    """
-    Labels as numbers if all are texts of numbers, as in csv files; the "nan" of pandas among them is no label.
-
-    Args:
-        fractions: whether "3.5" is a number, or only "3" and "3.0".
-        label_list: a saved model's labels: texts that are among them remain.
-        commas: whether "3,5" is a number, with a warning.
-    """
+    """Labels as numbers if all are texts of numbers; "nan" among them is none, `label_list` are texts."""
     texts = {value for values in cells.values() for value in values or () if isinstance(value, str)}
     written = {text: text.replace(",", ".") if commas else text for text in texts if text.lower() != "nan"}
     if not written or not all(map(_NUMBER.fullmatch, written.values())) or written.keys() <= {*(label_list or ())}:
@@ -285,12 +278,7 @@ def split_labels(text: str) -> list[str]:
 
 
 def check_single_labels(cells: Mapping[str, Cells], column: str) -> None:
-    """
-    Check that classes are not several labels in one cell, as "2,25" or "sports|politics".
-
-    Raises:
-        UserError: the parts of a cell are all classes of other cells, or the parts of all cells are numbers.
-    """
+    """Check that classes are not several labels in one cell, as "2,25" or "sports|politics"."""
     names = {value for _, _, value in labels_of(cells) if isinstance(value, str)}
     parts = {name: split_labels(name) for name in names}
     several = sorted(name for name in names if len(parts[name]) > 1)

@@ -126,9 +126,8 @@ def find_classification_columns(
     label = label_column_name or _first(splits, labels, "--label_column_name", without_train="label")
     columns = _text_columns(splits, text_column_name, label)
     if text_column_name is None and len(columns) == 1:
-        unread = [name for name in contents(example, {*columns, label})[0]]
-        unread += [name for name in _called(_HALVES, text_names(example)) if name not in unread]
-        if unread:
+        likely = dict.fromkeys((*contents(example)[0], *_called(_HALVES, text_names(example))))
+        if unread := [name for name in likely if name not in (*columns, label)]:
             logger.warning(
                 "Texts are read from column %r alone, not from %s. To read both write `--text_column_name %s`.",
                 columns[0],
@@ -185,13 +184,7 @@ def find_text_column(splits: DatasetDict, text_column_name: str | None = None) -
 def find_predicted_columns(
     rows: Dataset | FirstRows, text_column_name: str | None = None, *, pairs: bool = False, contexts: bool = False
 ) -> tuple[str, ...]:
-    """
-    The column, or for pairs the two columns, that a saved model reads.
-
-    Args:
-        text_column_name: a name, or two with a comma between them.
-        contexts: the texts are contexts of a question.
-    """
+    """The column, or for pairs the two columns, that a saved model reads; `contexts`: of a question."""
     splits: Any = {"file": rows}
     names = rows.column_names
     if text_column_name is None and not pairs:
@@ -220,12 +213,7 @@ def find_predicted_columns(
 def check_columns(
     splits: DatasetDict, columns: Iterable[str], flag: str, everywhere: bool, used: Iterable[str] = ()
 ) -> None:
-    """
-    Check that columns are in every split; those of labels in train, with a warning for other splits without them.
-
-    Args:
-        used: columns with another purpose, which a message does not suggest.
-    """
+    """Check that columns are in every split; those of labels in train, with a warning for other splits."""
     for column in columns:
         lacking = [split for split, rows in splits.items() if column not in rows.column_names]
         if lacking and (everywhere or "train" in lacking):
@@ -262,13 +250,11 @@ def contents(dataset: Dataset | FirstRows, used: Iterable[str] = ()) -> tuple[li
 
     texts, classes = [], {}
     strings = text_names(dataset)
-    for name in dataset.column_names:
+    for name in (name for name in dataset.column_names if name not in used and not _META.search(plain(name))):
         cells = [str(cell) for cell in dataset[name][:_ROWS_COMPARED] if cell is not None and str(cell).strip()]
         # In a language without spaces a word has two characters.
         words = sum(max(len(cell.split()), len(UNSPACED.findall(cell)) / 2) for cell in cells) / (len(cells) or 1)
         distinct = len({*cells})
-        if name in used or _META.search(plain(name)):
-            continue
         if words <= 3 and 1 < distinct <= len(cells) * 2 / 3:
             classes[name] = distinct
         elif name in strings and words > 2 and not are_numbers(cells) and not cells[0].startswith(("{", "[")):
@@ -277,22 +263,15 @@ def contents(dataset: Dataset | FirstRows, used: Iterable[str] = ()) -> tuple[li
 
 
 def suggested(dataset: Dataset | FirstRows, flag: str, used: Iterable[str] = (), pairs: bool = False) -> str:
-    """
-    The end of a message, with the column for a flag: one with a known name, else by what the columns hold.
-
-    Args:
-        used: columns with another purpose.
-        pairs: two columns of texts are a pair.
-    """
+    """The end of a message, with a column for a flag: by a known name, else by what the columns hold."""
     names = [name for name in dataset.column_names if name not in used]
     texts, classes = contents(dataset, used)
     if flag == "--label_column_name":
         words = next((dataset[name][:_ROWS_COMPARED] for name in used if name in list_names(dataset)), [])
-        lengths = [len(cell) for cell in words]
         tags = [
             name
-            for name in list_names(dataset)
-            if name in names and lengths == [len(cell or ()) for cell in dataset[name][:_ROWS_COMPARED]]
+            for name in _called(names, list_names(dataset))
+            if [*map(len, words)] == [len(cell or ()) for cell in dataset[name][:_ROWS_COMPARED]]
         ]
         classes = [name for name in classes if not _called((*_QUESTIONS, *_CONTEXTS, *_TEXTS), [name])]
         likely = [*_called((*_LABELS, *TAGS, "accept"), names), *(tags if words else classes)][:1]
@@ -306,20 +285,13 @@ def suggested(dataset: Dataset | FirstRows, flag: str, used: Iterable[str] = (),
 
 
 def check_classes(labels: Sequence[Any], texts: Iterable[Any], name: str, advice: str) -> None:
-    """
-    Check that labels repeat, as classes do, and not texts or identifiers.
-
-    Args:
-        labels: of the training, without gaps.
-        texts: theirs, of which fewer are different where the columns are swapped.
-        name, advice: the beginning and the end of the message.
-    """
+    """Check that labels repeat, as classes do; texts repeat more where the columns are swapped."""
     distinct = len(set(labels))
     if len(labels) < _FEWEST_ROWS or 2 * distinct <= len(labels) or len(set(texts)) >= distinct < len(labels):
         return
     raise UserError(
-        f"{name} {distinct} different labels for {len(labels)} texts, such as {str(labels[0])[:60]!r}: these are texts, "
-        f"identifiers or numbers, not classes. {advice}"
+        f"{name} {distinct} different labels for {len(labels)} texts, such as {str(labels[0])[:60]!r}: these are "
+        f"texts, identifiers or numbers, not classes. {advice}"
     )
 
 

@@ -47,13 +47,7 @@ _FEW = 20
 
 
 def inspect_tagging(splits: DatasetDict, text: str, label: str, labels: Sequence[str]) -> None:
-    """
-    Log a line per split with words and labels, and warnings.
-
-    Args:
-        splits: rows with words in the column `text` and ids in `label`, which may be absent.
-        labels: the names of the ids.
-    """
+    """Log a line per split with words and labels, and warnings; `labels` are the names of the ids."""
     for split, rows in splits.items():
         first = _first_rows(split, rows)
         sentences = first[text][:]
@@ -73,14 +67,7 @@ def inspect_tagging(splits: DatasetDict, text: str, label: str, labels: Sequence
 
 
 def inspect_classification(splits: DatasetDict, texts: Sequence[str], label: str, labels: Sequence[str]) -> None:
-    """
-    Log a line per split with texts and labels, and warnings.
-
-    Args:
-        splits: rows with the columns `texts`, and in `label`, which may be absent, an id, a list of 0.0 and 1.0, or a
-            number.
-        labels: the names of the ids; none for numbers.
-    """
+    """Log a line per split with texts and labels, and warnings; numbers have no `labels`."""
     for split, rows in splits.items():
         first = _first_rows(split, rows)
         shown = list(zip(*(first[name][:_SHOWN] for name in texts), strict=True))
@@ -105,12 +92,7 @@ def inspect_classification(splits: DatasetDict, texts: Sequence[str], label: str
 
 
 def _first_rows(split: str, rows: Dataset) -> Dataset:
-    """
-    The rows that are inspected.
-
-    Raises:
-        UserError: there are none.
-    """
+    """The rows that are inspected; a UserError if there are none."""
     if not len(rows):
         raise UserError(f"No row of the {split} split is left: all lack a text or a label. Correct or omit its file.")
     return rows.select(range(min(len(rows), _ROWS)))
@@ -203,7 +185,7 @@ def warn_of_choosing_columns(split: str, rows: Dataset, used: Sequence[str]) -> 
     for name in rows.column_names:
         if plain(name) in _CHOOSING and name not in used:
             values = list(map(str, dict.fromkeys(rows[name])))
-            if 1 < len(values) and (len(values) <= _FEW or "weight" in plain(name)):
+            if len(values) > 1 and (len(values) <= _FEW or "weight" in plain(name)):
                 logger.warning(
                     f"{split} has a column {name!r} with {_some(values)}, and all its rows are used alike. If "
                     "it chooses rows, write those of each value into a file: --train_file, --validation_file, ..."

@@ -176,8 +176,8 @@ def prepare_reading(
             at_odds = [row for row, is_at_odds in enumerate(rows["at_odds"][:]) if is_at_odds and row not in dropped]
             if at_odds and (version_2 or len(at_odds) < len(rows)):
                 logger.warning(
-                    f"{split}: {len(at_odds)} questions have an answer and say that there is none, or the reverse (first: "
-                    f"row {at_odds[0] + 1}). They are read as without an answer."
+                    f"{split}: {len(at_odds)} questions have an answer and say that there is none, or the reverse "
+                    f"(first: row {at_odds[0] + 1}). They are read as without an answer."
                 )
             omitted = sum(count for row, count in enumerate(counts) if row not in dropped)
             if omitted:
@@ -285,8 +285,8 @@ def _raise_unusable(where: str, name: str, row: Mapping[str, Any], column: str) 
     answers = _read_answers(row, column)
     raise UserError(
         f"{where} (question {name!r}): the context does not have the answer {short_repr(answers['text'][0])} at "
-        f"character {answers['answer_start'][0]}. Characters are counted from 0; write [] where there is no answer, or "
-        "omit such questions: --drop_empty"
+        f"character {answers['answer_start'][0]}. Characters are counted from 0; write [] where there is no answer, "
+        "or omit such questions: --drop_empty"
     )
 
 

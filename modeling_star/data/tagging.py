@@ -208,8 +208,8 @@ def _check_tags(split: str, row: int, words: list[str], tags: Any, column: str) 
         count = len(tags) if isinstance(tags, list) else "no"
         if count != "no" and any(isinstance(tag, list | tuple | dict) for tag in tags):
             raise UserError(
-                f"{row_ref(split, row)} has spans in column {column!r}, {short_repr(tags)}. Spans are read from json: "
-                '{"text": "Mira went", "entities": [{"start": 0, "end": 4, "label": "PER"}]}, or, as numbers of words, '
+                f"{row_ref(split, row)} has spans in column {column!r}, {short_repr(tags)}. Spans are read from json, "
+                '{"text": "Mira went", "entities": [{"start": 0, "end": 4, "label": "PER"}]}, or, counted in words, '
                 '{"tokens": ["Mira", "went"], "entities": [[0, 1, "PER"]]}'
             )
         if count == 1 and "-" not in str(tags[0]):

@@ -132,15 +132,17 @@ def test_the_suggested_columns_are_those_that_hold_texts_or_few_values(cells, li
         ({"sentence": LONG, "target": FEW, "polarity": FEW}, "`--text_column_name sentence,target`"),
         ({"tweet": LONG, "topic": FEW}, "`--text_column_name tweet,topic`"),
         ({"text": LONG, "id": IDS, "source": FEW}, None),
+        ({"text": LONG, "target": FEW, "id": IDS}, None),
         ({"text": LONG, "doc_id": [f"{text}.txt" for text in OTHER]}, None),
     ],
 )
 def test_a_column_of_texts_that_is_not_read_is_warned_of(caplog, cells, unread):
-    prepare_classification(one(**cells, label=FEW))
+    cells = {"label": FEW, **cells} if "target" not in cells or unread else cells
+    prepare_classification(one(**cells))
     assert (unread or "") in caplog.text
     assert ("alone" in caplog.text) == (unread is not None)
     caplog.clear()
-    prepare_classification(one(**cells, label=FEW), text_column_name=next(iter(cells)))
+    prepare_classification(one(**cells), text_column_name=next(name for name in cells if name != "label"))
     assert "alone" not in caplog.text
 
 

@@ -200,7 +200,7 @@ def test_a_question_that_is_said_to_have_no_answer_has_none(
     splits = DatasetDict({split: flatten_squad(rows) for split, rows in splits.items()})
     found = prepare_reading(splits, version_2=True).splits["train"]
     assert [row["answers"]["text"] for row in found] == [["Oslo"], []]
-    with pytest.raises(UserError, match="'x'.*--version_2_with_negative"):
+    with pytest.raises(UserError, match=r"'x'.*--version_2_with_negative"):
         prepare_reading(splits)
 
 

@@ -38,18 +38,7 @@ _LINES_CHECKED = 1000
 
 
 def read(path: Path, options: Options, with_spans: bool) -> Dataset | None:
-    """
-    A file or folder with spans of characters as words and tags, or one of fastText as texts and labels.
-
-    Args:
-        with_spans: `False`: read no file for its spans.
-
-    Returns:
-        The rows; `None` for other files.
-
-    Raises:
-        UserError: see `spans.as_rows`; or the file is not in its format, or in one that is never read.
-    """
+    """The rows of a file or folder with spans (unless `with_spans` is false) or of fastText; `None` for others."""
     if _is_fasttext(path):
         return _read_fasttext(path, options)
     read = reader_of(path)
@@ -68,12 +57,7 @@ def read(path: Path, options: Options, with_spans: bool) -> Dataset | None:
 
 
 def read_texts(path: Path, column: str | None = None) -> Iterator[str] | None:
-    """
-    The texts of a file with spans of characters or of fastText, in its order; `None` for other files.
-
-    Args:
-        column: of the texts of the training: a file with such a column is read as a table.
-    """
+    """The texts of a file with spans or of fastText, in its order; `None` for others, as tables with `column`."""
     is_json = FORMATS.get(ending_of(path)) == "json"
     if _is_fasttext(path):
         return (text for text, _ in _fasttext_rows(path))

@@ -83,12 +83,7 @@ def read_json_spans(path: Path, format: JsonFormat) -> SpanFile:
 
 
 def stream_documents(path: Path, format: JsonFormat) -> Iterator[tuple[_Item, list[Document]]]:
-    """
-    Each item of a json file in a recognised format with its documents.
-
-    Raises:
-        UserError: an item is not in the format.
-    """
+    """Each item of a json file in a recognised format with its documents; an error names the row."""
     for number, item in enumerate(_items(path), 1):
         name = f"row {number}"
         try:

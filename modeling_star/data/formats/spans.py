@@ -205,11 +205,7 @@ def as_rows(path: Path, file: SpanFile) -> Dataset:
     """
     The annotated texts with the columns `tokens` and SPAN_TAGS.
 
-    Spans that end within a word are widened to the whole word; of overlapping ones the longest is kept. Both are
-    reported with their number, and so is what was left out.
-
-    Raises:
-        UserError: see `resolve_offsets`; or no text is annotated.
+    Spans that end within a word are widened; of overlapping ones the longest is kept. Both are reported.
     """
     file = resolve_offsets(path, file)
     counts: Counter[str] = Counter()
