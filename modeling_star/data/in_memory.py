@@ -142,7 +142,10 @@ def _rows(given: Any, name: str, call: str) -> list[Any]:
         given = given[:, 0] if columns is None else given[columns[0]]
     elif shape and len(shape) != 1:
         has = f"the shape {list(shape)}" if columns is None else f"the columns {', '.join(map(str, columns))}"
-        line = f"{name}[:, 0]" if columns is None else f"{name}[{next(iter(columns))!r}]"
+        longest = columns is not None and max(
+            columns, key=lambda column: sum(len(str(cell)) for cell in list(given[column])[:100])
+        )
+        line = f"{name}[:, 0]" if columns is None else f"{name}[{longest!r}]"
         raise UserError(f"{name} has {has}, and one column is needed: write {line}, say.")
     if isinstance(given, (Mapping, set, frozenset)) or not isinstance(given, Iterable) or shape == ():
         raise UserError(f"{name} is {short_repr(given)}, not a list: write {call.format('...')}")

@@ -255,8 +255,8 @@ def _read_answers(row: Mapping[str, Any], column: str) -> dict[str, list[Any]] |
     cell = row[column]
     if isinstance(cell, str):
         written = literal_list(f"[{cell}]") or [cell]
-        cell = written[0] if isinstance(written[0], dict | list) else cell.strip()
-    if cell is None or cell == "" or cell != cell:  # NaN
+        cell = written[0] if isinstance(written[0], dict | list) else cell
+    if cell is None or cell != cell or str(cell).isspace() or cell == "":  # NaN is not itself
         return {key: [] for key in ANSWERS}
     if isinstance(cell, list) and all(isinstance(answer, dict) for answer in cell):
         cell = {key: [answer.get(key) for answer in cell] for key in ANSWERS}

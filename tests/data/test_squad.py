@@ -216,6 +216,7 @@ def test_a_question_that_is_said_to_have_no_answer_has_none(
         {"answer_text": "Oslo", "answer_start": 15},
         {"answer": "Oslo", "answer_start": "15"},
         {"answers": ["Oslo"], "answer_start": [15]},
+        {"answer": "Oslo", "answer_start": 15, "answers_start": None},
     ],
 )
 def test_an_answer_can_be_written_in_many_ways(cells: dict[str, Any]) -> None:

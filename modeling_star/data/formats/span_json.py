@@ -201,7 +201,7 @@ def _has_spans(cells: Sequence[Any], name: str) -> bool:
 
 def _are_of_words(item: Mapping[str, Any], spans: Iterable[Any]) -> bool:
     """Whether a row has a list of words, and no span ends after its last word: offsets count words."""
-    words = next((item[name] for name in ONE_WORD if isinstance(item.get(name), list)), [])
+    words: list[Any] = next((item[name] for name in ONE_WORD if isinstance(item.get(name), list)), [])
     ends = [end for value in spans for _, end, _, _ in span_parts(value)]
     return all(isinstance(word, str) for word in words) and bool(words) and max(ends, default=0) <= len(words)
 
@@ -240,7 +240,7 @@ def span_parts(value: Any, text: str = "") -> list[_Part]:
         end = start + keys["length"]
     pairs: list[Any] = [[start, end]]
     if not _are_offsets(pairs[0]):
-        both = next((keys[name] for name in _BOTH if isinstance(keys.get(name), list)), [])
+        both: list[Any] = next((keys[name] for name in _BOTH if isinstance(keys.get(name), list)), [])
         pairs = both if all(isinstance(pair, list) for pair in both) else [both]
     surfaces = surface if isinstance(surface, list) and len(surface) == len(pairs) else [surface] * len(pairs)
     if not pairs or not all(len(pair) == 2 and _are_offsets(pair) for pair in pairs):
