@@ -171,7 +171,7 @@ def _recognise_rows(items: Sequence[Mapping[str, Any]]) -> JsonFormat | None:
         cells = [item[name] for item in items if item.get(name) is not None]
         if any(cells) and all(map(_is_cluener, cells)):
             return JsonFormat("CLUENER's json", JsonRows(text, name, _cluener_spans))
-    found = [name for name in names if _has_spans([item.get(name) for item in items], name)]
+    found = [name for name in names if "relation" not in name and _has_spans([item.get(name) for item in items], name)]
     found = [name for name in found if not all(_are_of_words(item, item.get(name) or ()) for item in items)]
     for name in sorted(found, key=lambda name: not any(item.get(name) for item in items)):
         first = next((item[name][0] for item in items if item.get(name)), None)
