@@ -24,6 +24,7 @@ from sklearn.utils import Tags, compute_class_weight
 from sklearn.utils.validation import check_is_fitted
 
 from .commands.parser import from_values
+from .data.columns import check_classes
 from .data.in_memory import check_lengths, labels_of, repetitions, sentences_of, tags_of, texts_of
 from .data.labels import short_repr
 from .data.splits import check_fraction, hold_out
@@ -389,8 +390,7 @@ class StarClassifier(ClassifierMixin, StarEstimator):
                 f"The labels have {len(classes)} class, {short_repr(classes.tolist())}, and two are needed: add texts "
                 "of another label."
             )
-        if self.validation_fraction and len(classes) == len(rows):
-            raise UserError("No label occurs twice, so that no text can be held out: write validation_fraction=0.")
+        check_classes(values.tolist(), rows, "fit has", "Write fit(texts, labels).")
         given = {}
         if self.class_weight is not None:
             weights = compute_class_weight(self.class_weight, classes=classes, y=values)

@@ -13,6 +13,7 @@ from typing import Any
 import joblib
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 from sklearn.base import clone
@@ -244,6 +245,9 @@ def test_probabilities_of_25000_labels_are_numbers() -> None:
 @pytest.mark.parametrize(
     "texts",
     [
+        pa.array(TEXTS),
+        pa.table({"text": TEXTS})["text"],
+        pa.table({"text": TEXTS}),
         FRAME["text"],
         FRAME[["text"]],
         pd.Index(TEXTS),
@@ -353,6 +357,8 @@ def test_tags_keep_their_type() -> None:
         [label > 0 for label in LABELS],
         np.where(np.array(LABELS) > 0, "yes", "no"),
         np.array(["no", "yes"] * 12, dtype=object),
+        pa.array(["no", "yes"] * 12),
+        pa.chunked_array([[0, 1] * 6, [0, 1] * 6]),
         pd.Series(["no", "yes"] * 12).astype("category"),
         pd.Series([0, 1] * 12, dtype="Int64"),
         np.array([0, 1] * 12, dtype=np.float32),
@@ -407,6 +413,8 @@ def test_texts_and_labels_have_one_length_and_two_classes() -> None:
         ([], [], "empty"),
         (TEXTS, [1] * 24, "class"),
         (["a", "b"], [0, 1], "validation_fraction=0"),
+        (["yes", "no"] * 12, [f"text {row}" for row in range(24)], r"24 different labels.*fit\(texts, labels\)"),
+        (TEXTS, range(24), "24 different labels"),
     ):
         with pytest.raises(UserError, match=match):
             StarClassifier().fit(texts, labels)

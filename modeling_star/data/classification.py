@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..models.configuration_encoder import PROBLEM_TYPES
-from .columns import check_columns, find_classification_columns, rejected_rows
+from .columns import check_classes, check_columns, contents, find_classification_columns, rejected_rows, suggested
 from .files import source_version
 from .inspection import inspect_classification
 from .labels import (
@@ -136,6 +136,8 @@ def prepare_classification(
     kind = cast(ProblemType, problem_type or detected)
     if problem_type is None and kind == "single_label_classification" and not label_list:
         check_single_labels(cells, label)
+        if "train" in cells and not declared_names(splits, label):
+            _check_classes(splits["train"], cells["train"], texts, label)
     if kind == "regression":
         labels, encoded, feature = encode_numbers(cells, label)
     else:
@@ -149,6 +151,23 @@ def prepare_classification(
     data = ClassificationData(DatasetDict(result), texts, label, labels, kind)
     inspect_classification(data.splits, texts, label, labels)
     return data
+
+
+def _check_classes(train: Dataset, cells: Cells, texts: Sequence[str], label: str) -> None:
+    """Check that the training labels are not texts or identifiers, and name the columns that look like both."""
+    kept = [row for row, cell in enumerate(cells) if cell is not None]
+    rows = list(zip(*(train[name][:] for name in texts), strict=True))
+    long, classes = contents(train)
+    if label in long and classes:
+        advice = f"`--text_column_name {label} --label_column_name {classes[0]}`"
+    else:
+        advice = f"Name the labels{suggested(train, '--label_column_name', (*texts, label))}"
+    check_classes(
+        [cells[row] for row in kept],
+        [rows[row] for row in kept],
+        f"Column {label!r} has",
+        f"{advice}; or write --problem_type regression (numbers) or single_label_classification (classes).",
+    )
 
 
 def _label_values(
@@ -222,14 +241,7 @@ def is_unlabelled(cells: Cells | None, minus_one_is_a_class: bool = False) -> bo
 def texts_as_numbers(
     cells: Mapping[str, Cells | None], fractions: bool, label_list: Sequence[str] | None = None, commas: bool = False
 ) -> dict[str, Cells | None]:
-    """
-    Labels as numbers if all are texts of numbers, as in csv files; the "nan" of pandas among them is no label.
-
-    Args:
-        fractions: whether "3.5" is a number, or only "3" and "3.0".
-        label_list: a saved model's labels: texts that are among them remain.
-        commas: whether "3,5" is a number, with a warning.
-    """
+    """Labels as numbers if all are texts of numbers; "nan" among them is none, `label_list` are texts."""
     texts = {value for values in cells.values() for value in values or () if isinstance(value, str)}
     written = {text: text.replace(",", ".") if commas else text for text in texts if text.lower() != "nan"}
     if not written or not all(map(_NUMBER.fullmatch, written.values())) or written.keys() <= {*(label_list or ())}:
@@ -266,12 +278,7 @@ def split_labels(text: str) -> list[str]:
 
 
 def check_single_labels(cells: Mapping[str, Cells], column: str) -> None:
-    """
-    Check that classes are not several labels in one cell, as "2,25" or "sports|politics".
-
-    Raises:
-        UserError: the parts of a cell are all classes of other cells, or the parts of all cells are numbers.
-    """
+    """Check that classes are not several labels in one cell, as "2,25" or "sports|politics"."""
     names = {value for _, _, value in labels_of(cells) if isinstance(value, str)}
     parts = {name: split_labels(name) for name in names}
     several = sorted(name for name in names if len(parts[name]) > 1)

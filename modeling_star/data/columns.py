@@ -31,22 +31,44 @@ TOKENS = (*ONE_WORD, "text", "sentence")
 PARTS_OF_SPEECH = ("pos_tags", "upos", "pos", "xpos_tags", "chunk_tags", "pos_tag")
 TAGS = ("ner_tags", "tags", "labels", "label", "ner", "ner_tag", "tag", *PARTS_OF_SPEECH)
 _TAGS_OF_ANY_TASK = ("tags", "labels", "label")
+_QUESTIONS = ("question", "query")
+_CONTEXTS = ("context", "passage", "paragraph", "document", "text")
+_ASPECTS = ("aspect", "aspect_term", "aspect_category")
 _PAIRS = (
     *(("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence")),
     *(("text1", "text2"), ("text_a", "text_b")),
+    *itertools.product(_QUESTIONS, _CONTEXTS[:-1]),
+    *itertools.product(("text", "sentence", "review", "comment", "tweet"), _ASPECTS),
 )
 _TEXTS = (
     *("text", "sentence", "review", "content", "comment", "document", "tweet", "question"),
     *("文本", "句子", "内容", "评论", "正文"),
 )
 _LABELS = (
-    *("label", "labels", GOLD_LABEL, "class", "category", "sentiment", "target", "score", "stars", "rating"),
+    *(
+        "label",
+        "labels",
+        GOLD_LABEL,
+        "class",
+        "category",
+        "sentiment",
+        "polarity",
+        "stance",
+        "target",
+        "score",
+        "stars",
+        "rating",
+    ),
     *("标签", "类别", "分类", "情感"),
 )
-_QUESTIONS = ("question", "query")
-_CONTEXTS = ("context", "passage", "paragraph", "document", "text")
-_ANSWERS = ("answers", "answer")
+_ANSWERS = ("answers", "answer", "answer_text")
+_HALVES = ("title", "topic", "entity", "term", "target", "keyword")
+"""Names of columns without which a text may not be understood."""
+_META = re.compile("(id|idx|url|link|path|file|author|user|date|time)s?$")
+"""Ends of the names of columns that describe a row."""
+_SPANS = ("entities", "spans", "ents", "mentions")
 _ROWS_COMPARED = 1000
+_FEWEST_ROWS = 10  # of which all labels can differ by chance in fewer
 
 
 def find_tagging_columns(
@@ -73,8 +95,14 @@ def find_tagging_columns(
     if task_name:
         known = (f"{task_name}_tags", task_name, *(n for n in TAGS if task_name in n), *_TAGS_OF_ANY_TASK)
         others = [name for name in others if name not in _called(TAGS, others)]
-    tags = [name for name in _called(known, [*lists, *texts]) if name != text] or (others if len(others) == 1 else [])
-    label = label_column_name or _first(splits, tags, "--label_column_name", "tags", without_header="tokens,tags")
+    if task_name in (None, "ner"):
+        known = (*known, *_SPANS)
+    objects = [name for name, kind in example.features.items() if isinstance(getattr(kind, "feature", None), dict)]
+    tags = [name for name in _called(known, [*lists, *texts, *objects]) if name != text]
+    tags = tags or (others if len(others) == 1 else [])
+    label = label_column_name or _first(
+        splits, tags, "--label_column_name", "tags", without_header="tokens,tags", used=(text,)
+    )
     _check(splits, (text,), label)
     return text, label
 
@@ -97,6 +125,15 @@ def find_classification_columns(
     labels = _called(_LABELS, example.column_names)
     label = label_column_name or _first(splits, labels, "--label_column_name", without_train="label")
     columns = _text_columns(splits, text_column_name, label)
+    if text_column_name is None and len(columns) == 1:
+        likely = dict.fromkeys((*contents(example)[0], *_called(_HALVES, text_names(example))))
+        if unread := [name for name in likely if name not in (*columns, label)]:
+            logger.warning(
+                "Texts are read from column %r alone, not from %s. To read both write `--text_column_name %s`.",
+                columns[0],
+                " and ".join(map(repr, unread)),
+                shlex.quote(f"{columns[0]},{unread[0]}"),
+            )
     if len(columns) not in (1, 2):
         raise UserError(f"Name one or two text columns of {listed(splits)}: `--text_column_name text1,text2`")
     _check(splits, columns, label)
@@ -114,7 +151,12 @@ def find_reading_columns(
     """
     present = _example(splits).column_names
     answers = _called(_ANSWERS, present)
-    label = label_column_name or _first(splits, answers, "--label_column_name", without_train="answers")
+    if not (label_column_name or answers) and "train" in splits:
+        raise UserError(
+            f"No column of {listed(splits)} has answers. Write a column `answers` with "
+            '{"text": ["Oslo"], "answer_start": [17]}, or name it: `--label_column_name NAME`'
+        )
+    label = label_column_name or next(iter(answers), "answers")
     if text_column_name is None:
         known = [_called(names, present)[:1] for names in (_QUESTIONS, _CONTEXTS)]
         columns = [name for names in known for name in names]
@@ -142,13 +184,7 @@ def find_text_column(splits: DatasetDict, text_column_name: str | None = None) -
 def find_predicted_columns(
     rows: Dataset | FirstRows, text_column_name: str | None = None, *, pairs: bool = False, contexts: bool = False
 ) -> tuple[str, ...]:
-    """
-    The column, or for pairs the two columns, that a saved model reads.
-
-    Args:
-        text_column_name: a name, or two with a comma between them.
-        contexts: the texts are contexts of a question.
-    """
+    """The column, or for pairs the two columns, that a saved model reads; `contexts`: of a question."""
     splits: Any = {"file": rows}
     names = rows.column_names
     if text_column_name is None and not pairs:
@@ -167,26 +203,23 @@ def find_predicted_columns(
         columns = _text_columns(splits, text_column_name, label)
     check_columns(splits, columns, "--text_column_name", everywhere=True)
     if len(columns) != 1 + pairs:
-        advice = "--pairs reads two columns: `--pairs --text_column_name sentence1,sentence2`"
-        raise UserError(f"The text columns are {' and '.join(map(repr, columns))} of {listed(splits)}. {advice}")
+        raise UserError(
+            f"The text columns are {' and '.join(map(repr, columns))} of {listed(splits)}. Name one, "
+            f"`--text_column_name {shlex.quote(columns[0])}`, or two: `--pairs --text_column_name sentence1,sentence2`"
+        )
     return columns
 
 
 def check_columns(
     splits: DatasetDict, columns: Iterable[str], flag: str, everywhere: bool, used: Iterable[str] = ()
 ) -> None:
-    """
-    Check that columns are in every split; those of labels in train, with a warning for other splits without them.
-
-    Args:
-        used: columns with another purpose, which a message does not suggest.
-    """
+    """Check that columns are in every split; those of labels in train, with a warning for other splits."""
     for column in columns:
         lacking = [split for split, rows in splits.items() if column not in rows.column_names]
         if lacking and (everywhere or "train" in lacking):
-            example = shlex.quote(suggested(splits[lacking[0]], flag, used))
             raise UserError(
-                f"{', '.join(lacking)} has no column {column!r} but {listed(splits)}. Write e.g. `{flag} {example}`"
+                f"{', '.join(lacking)} has no column {column!r} but {listed(splits)}. Name another"
+                f"{suggested(splits[lacking[0]], flag, used)}"
             )
         if lacking and "train" in splits:
             logger.warning("No column %r in %s: predicted, not scored.", column, ", ".join(lacking))
@@ -211,24 +244,55 @@ def are_known(names: Iterable[str], more: Iterable[str] = ()) -> bool:
     return not {name.strip().casefold() for name in known}.isdisjoint(name.strip().casefold() for name in names)
 
 
-def suggested(dataset: Dataset, flag: str, used: Iterable[str] = ()) -> str:
-    """
-    The likely column for a flag: the longest texts, or another column, with a known name or few distinct cells.
+def contents(dataset: Dataset | FirstRows, used: Iterable[str] = ()) -> tuple[list[str], list[str]]:
+    """The columns that hold texts, and those in which few values repeat, fewest first; all by their first rows."""
+    from .inspection import UNSPACED, are_numbers
 
-    Args:
-        used: columns with another purpose.
-    """
-    names = [name for name in dataset.column_names if name not in used] or dataset.column_names
-    cells = {name: [str(cell) for cell in dataset[name][:200]] for name in names}
-    texts = [name for name in (*text_names(dataset), *list_names(dataset)) if name in names]
-    likely = [name for name in texts if name not in _called((*_LABELS, *TAGS), texts)] or texts or names
-    text = [*_called((*TOKENS, *_TEXTS), likely), max(likely, key=lambda name: sum(map(len, cells[name])))][0]
-    if flag != "--label_column_name":
-        return text
-    others = [name for name in names if name != text] or names
-    distinct = {name: len({*cells[name]}) for name in others}
-    varied = sorted(others, key=lambda name: (distinct[name] < 2, distinct[name]))
-    return [*_called((*_LABELS, *TAGS, "accept", *_ANSWERS), others), *varied][0]  # Prodigy's choices are in "accept"
+    texts, classes = [], {}
+    strings = text_names(dataset)
+    for name in (name for name in dataset.column_names if name not in used and not _META.search(plain(name))):
+        cells = [str(cell) for cell in dataset[name][:_ROWS_COMPARED] if cell is not None and str(cell).strip()]
+        # In a language without spaces a word has two characters.
+        words = sum(max(len(cell.split()), len(UNSPACED.findall(cell)) / 2) for cell in cells) / (len(cells) or 1)
+        distinct = len({*cells})
+        if words <= 3 and 1 < distinct <= len(cells) * 2 / 3:
+            classes[name] = distinct
+        elif name in strings and words > 2 and not are_numbers(cells) and not cells[0].startswith(("{", "[")):
+            texts.append(name)
+    return texts, sorted(classes, key=classes.__getitem__)
+
+
+def suggested(dataset: Dataset | FirstRows, flag: str, used: Iterable[str] = (), pairs: bool = False) -> str:
+    """The end of a message, with a column for a flag: by a known name, else by what the columns hold."""
+    names = [name for name in dataset.column_names if name not in used]
+    texts, classes = contents(dataset, used)
+    if flag == "--label_column_name":
+        words = next((dataset[name][:_ROWS_COMPARED] for name in used if name in list_names(dataset)), [])
+        tags = [
+            name
+            for name in _called(names, list_names(dataset))
+            if [*map(len, words)] == [len(cell or ()) for cell in dataset[name][:_ROWS_COMPARED]]
+        ]
+        classes = [name for name in classes if not _called((*_QUESTIONS, *_CONTEXTS, *_TEXTS), [name])]
+        likely = [*_called((*_LABELS, *TAGS, "accept"), names), *(tags if words else classes)][:1]
+    else:
+        known = _called((*TOKENS, *_TEXTS), [*list_names(dataset), *texts])
+        likely = texts if pairs and len(texts) < 3 else [*known, *(texts if len(texts) == 1 else ())][:1]
+        likely = likely or [*list_names(dataset), *text_names(dataset)] * (len(names) == 1)
+    if likely:
+        return f", e.g. `{flag} {shlex.quote(','.join(likely))}`"
+    return f": `{flag} NAME`" + (f" (texts are in {', '.join(map(repr, texts))})" if texts else "")
+
+
+def check_classes(labels: Sequence[Any], texts: Iterable[Any], name: str, advice: str) -> None:
+    """Check that labels repeat, as classes do; texts repeat more where the columns are swapped."""
+    distinct = len(set(labels))
+    if len(labels) < _FEWEST_ROWS or 2 * distinct <= len(labels) or len(set(texts)) >= distinct < len(labels):
+        return
+    raise UserError(
+        f"{name} {distinct} different labels for {len(labels)} texts, such as {str(labels[0])[:60]!r}: these are "
+        f"texts, identifiers or numbers, not classes. {advice}"
+    )
 
 
 def is_first_row(names: Iterable[str]) -> bool:
@@ -268,6 +332,8 @@ def _first(
     flag: str,
     without_train: str | None = None,
     without_header: str = "text,label",
+    used: Iterable[str] = (),
+    pairs: bool = False,
 ) -> str:
     """The first of some names; without a training split, a name that need not be there."""
     if names:
@@ -291,10 +357,9 @@ def _first(
         )
     if len(example.column_names) == 1 and flag == "--label_column_name":
         raise UserError(f"There is no column beside {listed(splits)}. Add a column of labels, such as 'label'.")
-    column = shlex.quote(suggested(example, flag))
     raise UserError(
-        f"No column of {listed(splits)} has a known name. Name it, e.g. `{flag} {column}`; without a header line, "
-        f"name all: {header}"
+        f"No column of {listed(splits)} has a known name. Name it{suggested(example, flag, used, pairs)}; without a "
+        f"header line, name all: {header}"
     )
 
 
@@ -316,7 +381,7 @@ def _text_columns(splits: DatasetDict, given: str | Sequence[str] | None, label:
     texts = [name for name in text_names(example) if name != label]
     columns = _first_known([*_PAIRS, *((name,) for name in _TEXTS)], texts)
     alone = texts if len(texts) == 1 and not is_first_row(texts) else []
-    return columns or (_first(splits, alone, "--text_column_name"),)
+    return columns or (_first(splits, alone, "--text_column_name", used=(label,), pairs=True),)
 
 
 def _check(splits: DatasetDict, texts: Sequence[str], label: str) -> None:
@@ -341,6 +406,8 @@ _REFUSED = {
 }
 _REFUSALS = {prefix + word for prefix in ("", "is", "was") for word in _REFUSED - {"invalid"}}
 _APPROVALS = {"accept", "accepted", "isaccepted", "wasaccepted"}
+_IMPOSSIBLE = {prefix + word for prefix in ("", "is") for word in ("impossible", "unanswerable", "noanswer")}
+_POSSIBLE = {"isanswerable", "answerable", "hasanswer"}
 _YES, _NO = {"true", "1", "1.0", "yes"}, {"false", "0", "0.0", "no"}
 
 
@@ -356,7 +423,7 @@ def rejected_rows(split: str, dataset: Dataset, used: Iterable[str]) -> set[int]
     """
     rejected: set[int] = set()
     for column in dataset.column_names:
-        name = re.sub(r"[\W_]", "", column).lower()
+        name = plain(column)
         if column in used or name not in _STATES | _REFUSALS | _APPROVALS:
             continue
         cells = [str(cell).strip().lower() for cell in dataset[column][:]]
@@ -374,9 +441,21 @@ def rejected_rows(split: str, dataset: Dataset, used: Iterable[str]) -> set[int]
 def is_rejected(row: Mapping[str, Any]) -> bool:
     """Whether a row says that annotators rejected, cancelled or ignored it; see `rejected_rows`."""
     marks = {name: cell for name, cell in row.items() if isinstance(cell, str | int)}
-    return any(
-        str(cell).strip().lower() in _refusing(re.sub(r"[\W_]", "", name).lower()) for name, cell in marks.items()
-    )
+    return any(str(cell).strip().lower() in _refusing(plain(name)) for name, cell in marks.items())
+
+
+def is_impossible(row: Mapping[str, Any]) -> bool | None:
+    """Whether a row says that its question has no answer; `None` where no column says so."""
+    for name, cell in row.items():
+        written = str(cell).strip().lower()
+        if plain(name) in _IMPOSSIBLE | _POSSIBLE and written in _YES | _NO:
+            return (written in _YES) == (plain(name) in _IMPOSSIBLE)
+    return None
+
+
+def plain(name: str) -> str:
+    """The name of a column without marks and capitals."""
+    return re.sub(r"[\W_]", "", name).lower()
 
 
 def _refusing(name: str) -> set[str]:

@@ -1,7 +1,8 @@
 """
 Texts, sentences and labels that a program passes: lists, arrays, or columns of tables, checked row by row.
 
-A message names a row as Python does, `texts[2]`, counted from 0.
+A message names a row as Python does, `texts[2]`, counted from 0. In each function, `name` is that of the argument and
+`call` the line to write for a single text, `{}`. All raise a `UserError`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
@@ -15,17 +16,7 @@ from .labels import NO_LABEL, short_repr
 
 
 def texts_of(given: Any, name: str, call: str) -> list[str]:
-    """
-    Texts as a list.
-
-    Args:
-        given: a list, an array `[n]` or `[n, 1]`, a column of a table, or a table of one column.
-        name: of the argument, for messages.
-        call: the line to write for a single text, `{}`.
-
-    Raises:
-        UserError: it is something else, or a row is no text.
-    """
+    """Texts of a list, an array `[n]` or `[n, 1]`, a column of a table, or a table of one column."""
     rows = _rows(given, name, call)
     for row, text in enumerate(rows):
         if not isinstance(text, str):
@@ -34,16 +25,7 @@ def texts_of(given: Any, name: str, call: str) -> list[str]:
 
 
 def sentences_of(given: Any, name: str, call: str, takes_texts: bool = False) -> list[Any]:
-    """
-    Sentences as lists of words.
-
-    Args:
-        given, name, call: see `texts_of`; each row is a list or an array of words.
-        takes_texts: a row may be a text, which is returned as it is.
-
-    Raises:
-        UserError: it is something else, or a word is no text.
-    """
+    """Sentences as lists of words; with `takes_texts` a row may be a text, which is returned as it is."""
     sentences: list[Any] = []
     for row, given_row in enumerate(_rows(given, name, call)):
         if isinstance(given_row, str) and takes_texts:
@@ -61,13 +43,7 @@ def sentences_of(given: Any, name: str, call: str, takes_texts: bool = False) ->
 
 
 def labels_of(given: Any, name: str, call: str) -> np.ndarray:
-    """
-    Labels as an array `[n]` of strings, numbers or booleans; it has the type of a given array.
-
-    Raises:
-        UserError: it is something else; a label is missing, a number with a fraction or of an unknown type; there are
-            several labels for a row; or labels have several types.
-    """
+    """Labels as an array `[n]` of strings, whole numbers or booleans; it has the type of a given array."""
     if len(getattr(given, "shape", ())) == 2 and given.shape[1] > 1:
         raise UserError(
             f"{name} has {given.shape[1]} columns, and one label for each text is needed. For a classifier per column "
@@ -83,15 +59,7 @@ def labels_of(given: Any, name: str, call: str) -> np.ndarray:
 
 
 def tags_of(given: Any, name: str, call: str) -> list[list[Any]]:
-    """
-    The tags of each sentence, strings or whole numbers.
-
-    Args:
-        given, name, call: see `texts_of`; each row is a list or an array of tags.
-
-    Raises:
-        UserError: it is something else, or see `labels_of`.
-    """
+    """The tags of each sentence, strings or whole numbers."""
     rows = [_rows(row, f"{name}[{index}]", call) for index, row in enumerate(_rows(given, name, call))]
     indices = [(row, word) for row, tags in enumerate(rows) for word in range(len(tags))]
     _check_labels([rows[row][word] for row, word in indices], lambda tag: "{}[{}][{}]".format(name, *indices[tag]))
@@ -99,15 +67,7 @@ def tags_of(given: Any, name: str, call: str) -> list[list[Any]]:
 
 
 def _check_labels(labels: Sequence[Any], name_of_row: Callable[[int], str]) -> type:
-    """
-    Check single labels.
-
-    Returns:
-        Their type: str, bool, int or float.
-
-    Raises:
-        UserError: see `labels_of`.
-    """
+    """The type of single labels: str, bool, int or float."""
     firsts: dict[type, int] = {}
     for row, label in enumerate(labels):
         if isinstance(label, Iterable) and not isinstance(label, (str, bytes)):
@@ -177,7 +137,7 @@ def _rows(given: Any, name: str, call: str) -> list[Any]:
             f"A list is expected for {name}, string object received: write {call.format(short_repr(given))}"
         )
     shape = getattr(given, "shape", None)
-    columns = getattr(given, "columns", getattr(given, "column_names", None))
+    columns = getattr(given, "column_names", getattr(given, "columns", None))
     if shape is not None and len(shape) == 2 and shape[1] == 1:
         given = given[:, 0] if columns is None else given[columns[0]]
     elif shape and len(shape) != 1:
@@ -189,7 +149,7 @@ def _rows(given: Any, name: str, call: str) -> list[Any]:
         raise UserError(f"{name} has {has}, and one column is needed: write {line}, say.")
     if isinstance(given, (Mapping, set, frozenset)) or not isinstance(given, Iterable) or shape == ():
         raise UserError(f"{name} is {short_repr(given)}, not a list: write {call.format('...')}")
-    return list(given)
+    return [row.as_py() if hasattr(row, "as_py") else row for row in given]  # pyarrow's cells
 
 
 def _shown(value: Any) -> str:

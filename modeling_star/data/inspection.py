@@ -1,16 +1,23 @@
 """Show what was read of a data set, and warn where it looks like other columns or another layout."""
 
+from __future__ import annotations
+
 import logging
 import re
 from collections.abc import Sequence
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from datasets import Dataset, DatasetDict
 
+from ..errors import UserError
 from ..models.tag_schemes import entity_tag
+from .columns import plain
 from .writing_systems import HAN, KANA
+
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict
 
 
 logger = logging.getLogger(__name__)
@@ -18,22 +25,31 @@ _ROWS = 1000  # whose words and texts are inspected
 _SHOWN, _NAMES_SHOWN = 3, 8
 _NUMBER = re.compile(r"[\d.,:/%+-]*\d[\d.,:/%+-]*")
 _IDENTIFIER = re.compile(r"(?=.*\d)[\w-]*", re.ASCII)
-_UNSPACED = re.compile(f"[{HAN}{KANA}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")  # also Thai, Lao, Burmese, Khmer
+UNSPACED = re.compile(f"[{HAN}{KANA}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")  # also Thai, Lao, Burmese, Khmer
 _LONGEST_MEAN = 8  # characters of a word of a language without spaces
-_CHOOSING = {"answer", "is_valid", "split", "fold", "subset", "partition", "is_test", "dataset_split"}
+_CHOOSING = {
+    *(
+        "answer",
+        "isvalid",
+        "isselected",
+        "split",
+        "fold",
+        "kfold",
+        "subset",
+        "partition",
+        "usage",
+        "istest",
+        "istrain",
+    ),
+    *("datasetsplit", "weight", "sampleweight"),
+}
 _FEW = 20
 
 
 def inspect_tagging(splits: DatasetDict, text: str, label: str, labels: Sequence[str]) -> None:
-    """
-    Log a line per split with words and labels, and warnings.
-
-    Args:
-        splits: rows with words in the column `text` and ids in `label`, which may be absent.
-        labels: the names of the ids.
-    """
+    """Log a line per split with words and labels, and warnings; `labels` are the names of the ids."""
     for split, rows in splits.items():
-        first = rows.select(range(min(len(rows), _ROWS)))
+        first = _first_rows(split, rows)
         sentences = first[text][:]
         shown, parts = sentences[0][:_SHOWN], [f"{len(rows):,} sentences"]
         single: list[str] = []
@@ -47,20 +63,13 @@ def inspect_tagging(splits: DatasetDict, text: str, label: str, labels: Sequence
         logger.info(f"{split}: words in column {text!r}, labels in {label!r}: {line}; {', '.join(parts)}")
         _warn_of_words(split, text, sentences)
         _warn_of_labels(split, single, labels)
-        _warn_of_choosing_columns(split, rows, (text, label))
+        warn_of_choosing_columns(split, rows, (text, label))
 
 
 def inspect_classification(splits: DatasetDict, texts: Sequence[str], label: str, labels: Sequence[str]) -> None:
-    """
-    Log a line per split with texts and labels, and warnings.
-
-    Args:
-        splits: rows with the columns `texts`, and in `label`, which may be absent, an id, a list of 0.0 and 1.0, or a
-            number.
-        labels: the names of the ids; none for numbers.
-    """
+    """Log a line per split with texts and labels, and warnings; numbers have no `labels`."""
     for split, rows in splits.items():
-        first = rows.select(range(min(len(rows), _ROWS)))
+        first = _first_rows(split, rows)
         shown = list(zip(*(first[name][:_SHOWN] for name in texts), strict=True))
         parts = [" | ".join(_short(text or "", 40) for text in row) for row in shown]
         counts = np.zeros(0, dtype=int)
@@ -79,7 +88,14 @@ def inspect_classification(splits: DatasetDict, texts: Sequence[str], label: str
         for name in texts:
             _warn_of_texts(split, name, [text for text in first[name][:] if text])
         _warn_of_labels(split, [name for name, count in zip(labels, counts, strict=False) if count == 1], labels)
-        _warn_of_choosing_columns(split, rows, (*texts, label))
+        warn_of_choosing_columns(split, rows, (*texts, label))
+
+
+def _first_rows(split: str, rows: Dataset) -> Dataset:
+    """The rows that are inspected; a UserError if there are none."""
+    if not len(rows):
+        raise UserError(f"No row of the {split} split is left: all lack a text or a label. Correct or omit its file.")
+    return rows.select(range(min(len(rows), _ROWS)))
 
 
 def count_entities(ids: np.ndarray, starts: np.ndarray, labels: Sequence[str]) -> dict[str, int]:
@@ -128,9 +144,9 @@ def _warn_of_words(split: str, column: str, sentences: Sequence[Sequence[str]]) 
     words = list(chain.from_iterable(sentences))
     several = len(sentences) > 1
     are_single = several and 2 * sum(len(sentence) == 1 for sentence in sentences) > len(sentences)
-    unspaced = [word for word in words if _UNSPACED.match(word)]
+    unspaced = [word for word in words if UNSPACED.match(word)]
     mean = sum(map(len, unspaced)) / max(len(unspaced), 1)
-    if _are_numbers(words):
+    if are_numbers(words):
         logger.warning(
             f"{split}: most words in column {column!r} are numbers or identifiers, such as {_some(words)}. If these "
             "are no words, write --text_column_name NAME, or all columns of a CoNLL file: --column_names _,tokens,tags"
@@ -150,8 +166,8 @@ def _warn_of_words(split: str, column: str, sentences: Sequence[Sequence[str]]) 
 
 
 def _warn_of_texts(split: str, column: str, texts: Sequence[str]) -> None:
-    single = [text for text in texts if len(text) < 30 and len(text.split()) == 1 and not _UNSPACED.search(text)]
-    kind = "are numbers or identifiers" if _are_numbers(texts) else "have one word"
+    single = [text for text in texts if len(text) < 30 and len(text.split()) == 1 and not UNSPACED.search(text)]
+    kind = "are numbers or identifiers" if are_numbers(texts) else "have one word"
     if len(texts) > 1 and 2 * len(single) > len(texts):
         logger.warning(
             f"{split}: most texts in column {column!r} {kind}, such as {_some(single)}. If they are not what you "
@@ -164,19 +180,19 @@ def _warn_of_labels(split: str, single: Sequence[str], labels: Sequence[str]) ->
         logger.warning(f"{split}: {len(single)} of {len(labels)} labels occur once, such as {_some(single)}.")
 
 
-def _warn_of_choosing_columns(split: str, rows: Dataset, used: Sequence[str]) -> None:
-    """Warn of columns that say which rows to use, whose rows are all used."""
+def warn_of_choosing_columns(split: str, rows: Dataset, used: Sequence[str]) -> None:
+    """Warn of columns that say which rows to use, or how much they count, whose rows are all used alike."""
     for name in rows.column_names:
-        if name.strip().casefold() in _CHOOSING and name not in used:
+        if plain(name) in _CHOOSING and name not in used:
             values = list(map(str, dict.fromkeys(rows[name])))
-            if 1 < len(values) <= _FEW:
+            if len(values) > 1 and (len(values) <= _FEW or "weight" in plain(name)):
                 logger.warning(
-                    f"{split} has a column {name!r} with {', '.join(values[:5])}, and all its rows are used. If "
+                    f"{split} has a column {name!r} with {_some(values)}, and all its rows are used alike. If "
                     "it chooses rows, write those of each value into a file: --train_file, --validation_file, ..."
                 )
 
 
-def _are_numbers(words: Sequence[str]) -> bool:
+def are_numbers(words: Sequence[str]) -> bool:
     """Whether more than half of some words are numbers, or distinct and with digits, as identifiers are."""
     numbers = [word for word in words if _NUMBER.fullmatch(word.strip())]
     identifiers = {word for word in words if _IDENTIFIER.fullmatch(word.strip())}

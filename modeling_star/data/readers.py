@@ -157,5 +157,5 @@ def read_span_texts(path: Path, column: str | None = None) -> Iterator[str] | No
 
 
 def is_span_folder(path: Path) -> bool:
-    """Whether a path is a folder of brat, WebAnno or INCEpTION."""
+    """Whether a path is a folder of brat."""
     return path.is_dir() and module_of("spans").reader_of(path) is not None

@@ -200,10 +200,10 @@ def hold_out(
         for row, value in enumerate(train[classes or together][:]):
             groups.setdefault(value, []).append(row)
         if len(groups) == (len(train) if classes else 1):
-            column = classes or together
+            cause = f"another {classes!r}, so that no class" if classes else f"the same {together!r}, so that no row"
             raise UserError(
-                f"The train split cannot be divided by its column {column!r}. Give a --validation_file, or "
-                "write --validation_fraction 0."
+                f"Each row of the train split has {cause} can be held out. Give a --validation_file, or write "
+                "--validation_fraction 0."
             )
         chosen = _some_of_each(groups, size, draw) if classes else _some_groups(groups, size, draw)
     parts = {

@@ -6,9 +6,11 @@ features = window_features(data.splits["train"], tokenizer, max_seq_length=512, 
 """
 
 import logging
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,9 +19,10 @@ from datasets import Dataset, DatasetDict, Features, List, Value
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
-from .columns import find_reading_columns, rejected_rows
+from .columns import find_reading_columns, is_impossible, rejected_rows
 from .files import source_version
-from .labels import row_ref, short_repr
+from .inspection import warn_of_choosing_columns
+from .labels import literal_list, row_ref, short_repr
 from .question_windows import QuestionWindow, encode_windows
 from .splits import Labelled, check_train, drop_or_raise
 from .tokenizers import map_rows
@@ -31,10 +34,16 @@ _TEXTS = {name: Value("string") for name in ("id", "question", "context")}
 _ANSWER = {"text": Value("string"), "answer_start": Value("int64")}
 ANSWERS = {name: List(kind) for name, kind in _ANSWER.items()}
 _NESTED = ("data", "paragraphs", "qas")
-_FORM = 'Write {"text": ["Oslo"], "answer_start": [17]}: the answers, and the first character of each in the context.'
+_FORM = (
+    'Write {"text": ["Oslo"], "answer_start": [17]}, the answers and the first character of each in the context, as '
+    'json lines: df.to_json("train.jsonl", orient="records", lines=True)'
+)
 _NESTED_FORM = (
     'Write {"context": ..., "qas": [{"id": ..., "question": ..., "answers": [{"text": "Oslo", "answer_start": 17}]}]}.'
 )
+_IMPOSSIBLE = "is_impossible"
+_SINGLE = (str, int, float)
+_STARTS = "answer_start"
 _COUNTS = ("inexact", "outside")  # columns that count answers for a warning
 _WINDOW = ("begin", "first", "no_answer")
 
@@ -57,25 +66,28 @@ class ReadingData(Labelled):
 
 def flatten_squad(dataset: Dataset) -> Dataset:
     """One row for each question of SQuAD's nested articles and paragraphs; other data unchanged."""
-    if not any(isinstance(getattr(dataset.features.get(name), "feature", None), dict) for name in _NESTED):
+    nested = [dataset[name] for name in _NESTED if name in dataset.column_names]
+    # Where questions have different keys, the type of their column says nothing of them.
+    if not any(isinstance(cell, list) and any(isinstance(item, dict) for item in cell) for cell in chain(*nested)):
         return dataset
-    questions = map_rows(dataset, _Unfolder(), "Reading questions", Features({**_TEXTS, "answers": [_ANSWER]}))
+    features = Features({**_TEXTS, "answers": [_ANSWER], _IMPOSSIBLE: Value("bool")})
+    questions = map_rows(dataset, _Unfolder(), "Reading questions", features)
     # Without any `answers`, the file has no labels: its questions may have answers.
-    unlabelled = all(answers is None for answers in questions["answers"])
-    return questions.remove_columns("answers") if unlabelled else questions
+    empty = [name for name in ("answers", _IMPOSSIBLE) if all(cell is None for cell in questions[name])]
+    return questions.remove_columns(empty)
 
 
 @dataclass
 class _Unfolder:
     """Flattens a batch of articles. A class with the version of its code, for the cache of `datasets`."""
 
-    version: str = source_version(__name__)
+    version: str = source_version(__name__, is_impossible.__module__)
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
         rows: list[dict[str, Any]] = []
         for cells in zip(*batch.values(), strict=True):
             _collect(dict(zip(batch, cells, strict=True)), {}, rows)
-        return {name: [row.get(name) for row in rows] for name in (*_TEXTS, "answers")}
+        return {name: [row.get(name) for row in rows] for name in (*_TEXTS, "answers", _IMPOSSIBLE)}
 
 
 def _collect(item: dict[str, Any], above: dict[str, Any], rows: list[dict[str, Any]]) -> None:
@@ -89,20 +101,29 @@ def _collect(item: dict[str, Any], above: dict[str, Any], rows: list[dict[str, A
     if level is not None:
         above = above | {"context": item["context"]} if item.get("context") is not None else above
         for part in item[level]:
-            answers = part.get("answers") or ()
+            answers = _objects(part.get("answers")) or ()
             if level == "qas" and ("question" not in part or not all(isinstance(answer, dict) for answer in answers)):
                 raise UserError(f"'qas' holds {short_repr(part)}. {_NESTED_FORM}")
             _collect(part, above, rows)
     elif "question" in item:
-        name, answers = item.get("id"), item.get("answers")
+        name, answers = item.get("id"), _objects(item.get("answers"))
         rows.append(
             {
                 **above,
                 "id": None if name is None else str(name),
                 "question": item["question"],
                 "answers": answers and [{key: answer.get(key) for key in ANSWERS} for answer in answers],
+                _IMPOSSIBLE: is_impossible(item),
             }
         )
+
+
+def _objects(answers: Any) -> Any:
+    """An object of lists as a list of objects; others unchanged."""
+    lists = [answers.get(key) for key in ANSWERS] if isinstance(answers, dict) else []
+    if not all(isinstance(each, list) and len(each) == len(lists[0] or ()) for each in lists) or not lists:
+        return answers
+    return [dict(zip(ANSWERS, cells, strict=True)) for cells in zip(*lists, strict=True)]
 
 
 def prepare_reading(
@@ -118,7 +139,8 @@ def prepare_reading(
     Args:
         splits: from `load_splits` and `flatten_squad`: one row for each question.
         text_column_name, label_column_name: see `find_reading_columns`.
-        version_2: questions may have no answer, as in SQuAD 2.0.
+        version_2: questions may have no answer, as in SQuAD 2.0: their list is empty or has the answer "", or a column
+            such as `is_impossible` says so, whatever answers they have.
         drop_empty: drop rows without a question, a context, or an answer in it, with a warning, instead of an error.
 
     Returns:
@@ -133,8 +155,10 @@ def prepare_reading(
     result = {}
     for split, dataset in splits.items():
         labelled = label in dataset.column_names
-        features = Features({**_TEXTS, "answers": ANSWERS, "omitted": Value("int64")} if labelled else _TEXTS)
+        counts_of = {"omitted": Value("int64"), "at_odds": Value("bool")}
+        features = Features({**_TEXTS, "answers": ANSWERS, **counts_of} if labelled else _TEXTS)
         rows = map_rows(dataset, _RowReader(split, question, context, label), f"Reading {split}", features)
+        warn_of_choosing_columns(split, dataset, (question, context, label))
         empty = [
             number
             for number, texts in enumerate(zip(rows["question"][:], rows["context"][:], strict=True))
@@ -146,13 +170,19 @@ def prepare_reading(
             counts = rows["omitted"][:]
             unusable = [row for row, count in enumerate(counts) if count < 0 and row not in dropped]
             if unusable and not drop_empty:
-                _raise_unusable(row_ref(split, unusable[0]), rows[unusable[0]]["id"], dataset[unusable[0]][label])
+                _raise_unusable(row_ref(split, unusable[0]), rows[unusable[0]]["id"], dataset[unusable[0]], label)
             drop_or_raise(split, unusable, "no answer that is in its context", drop_empty)
             dropped.update(unusable)
+            at_odds = [row for row, is_at_odds in enumerate(rows["at_odds"][:]) if is_at_odds and row not in dropped]
+            if at_odds and (version_2 or len(at_odds) < len(rows)):
+                logger.warning(
+                    f"{split}: {len(at_odds)} questions have an answer and say that there is none, or the reverse "
+                    f"(first: row {at_odds[0] + 1}). They are read as without an answer."
+                )
             omitted = sum(count for row, count in enumerate(counts) if row not in dropped)
             if omitted:
                 logger.warning("%s: %d other answers that are not in their context are omitted.", split, omitted)
-            rows = rows.remove_columns("omitted")
+            rows = rows.remove_columns(["omitted", "at_odds"])
         if dropped:
             rows = rows.select(sorted(set(range(len(rows))) - dropped))
         if not len(rows):
@@ -184,7 +214,7 @@ class _RowReader:
     question: str
     context: str
     label: str
-    version: str = source_version(__name__)
+    version: str = source_version(__name__, is_impossible.__module__)
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
         names = batch.get("id", [None] * len(indices))
@@ -198,13 +228,16 @@ class _RowReader:
             "context": contexts,
         }
         if self.label in batch:
-            output |= {"answers": [], "omitted": []}
-            cells = zip(indices, output["id"], questions, contexts, batch[self.label], strict=True)
-            for row, name, question, context, cell in cells:
-                where = f"{row_ref(self.split, row)} (question {name!r})"
-                answers = _read_answers(cell)
+            output |= {"answers": [], "omitted": [], "at_odds": []}
+            cells = zip(indices, output["id"], questions, contexts, *batch.values(), strict=True)
+            for row, name, question, context, *others in cells:
+                cell_of = dict(zip(batch, others, strict=True))
+                answers, impossible = _read_answers(cell_of, self.label), is_impossible(cell_of)
                 if answers is None:
-                    raise UserError(f"{where}: column {self.label!r} holds {short_repr(cell)}. {_FORM}")
+                    where = f"{row_ref(self.split, row)} (question {name!r})"
+                    raise UserError(f"{where}: column {self.label!r} holds {short_repr(cell_of[self.label])}. {_FORM}")
+                output["at_odds"].append(impossible == bool(answers["text"]))
+                answers = {key: [] for key in ANSWERS} if impossible else answers
                 usable = _usable(answers, context) if question.strip() and context.strip() else answers
                 is_unusable = answers["text"] and not usable["text"]
                 output["answers"].append(usable)
@@ -212,16 +245,31 @@ class _RowReader:
         return output
 
 
-def _read_answers(cell: Any) -> dict[str, list[Any]] | None:
-    """An object of lists, or a list of objects, as an object of lists; `None` for other cells."""
+def _read_answers(row: Mapping[str, Any], column: str) -> dict[str, list[Any]] | None:
+    """
+    The answers of a row as an object of lists; `None` where they cannot be read. An empty text is no answer.
+
+    They are an object of lists or of one answer, a list of objects, either of them in a text (csv), or one or several
+    texts with a column `answer_start`.
+    """
+    cell = row[column]
+    if isinstance(cell, str):
+        written = literal_list(f"[{cell}]") or [cell]
+        cell = written[0] if isinstance(written[0], dict | list) else cell
+    if cell is None or cell != cell or str(cell).isspace() or cell == "":  # NaN is not itself
+        return {key: [] for key in ANSWERS}
     if isinstance(cell, list) and all(isinstance(answer, dict) for answer in cell):
         cell = {key: [answer.get(key) for answer in cell] for key in ANSWERS}
-    cell = {"text": [], "answer_start": []} if cell is None else cell
-    texts, starts = (cell.get(key) if isinstance(cell, dict) else None for key in ANSWERS)
+    if not isinstance(cell, dict):
+        cell = {"text": cell, "answer_start": next((row[name] for name in row if name.lower() == _STARTS), None)}
+    texts, starts = ([each] if isinstance(each, _SINGLE) else each for each in map(cell.get, ANSWERS))
     if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
         return None
-    whole = all(isinstance(text, str) for text in texts) and all(isinstance(start, int) for start in starts)
-    return {"text": texts, "answer_start": starts} if whole else None
+    pairs = [(text, start) for text, start in zip(texts, starts, strict=True) if text or start not in (None, -1)]
+    pairs = [(text, start) for text, start in pairs if text != ""]
+    if not all(isinstance(text, str) and re.fullmatch(r"-?\d+(\.0)?", str(start)) for text, start in pairs):
+        return None
+    return {"text": [text for text, _ in pairs], "answer_start": [int(float(start)) for _, start in pairs]}
 
 
 def _usable(answers: dict[str, list[Any]], context: str) -> dict[str, list[Any]]:
@@ -233,11 +281,12 @@ def _usable(answers: dict[str, list[Any]], context: str) -> dict[str, list[Any]]
     return {"text": [text for text, _ in spans], "answer_start": [start for _, start in spans]}
 
 
-def _raise_unusable(where: str, name: str, cell: Any) -> NoReturn:
-    answers = _read_answers(cell)
+def _raise_unusable(where: str, name: str, row: Mapping[str, Any], column: str) -> NoReturn:
+    answers = _read_answers(row, column)
     raise UserError(
         f"{where} (question {name!r}): the context does not have the answer {short_repr(answers['text'][0])} at "
-        f"character {answers['answer_start'][0]}. Characters are counted from 0; omit such questions: --drop_empty"
+        f"character {answers['answer_start'][0]}. Characters are counted from 0; write [] where there is no answer, "
+        "or omit such questions: --drop_empty"
     )
 
 

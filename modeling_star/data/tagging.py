@@ -11,8 +11,9 @@ from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..models.tag_schemes import entity_tag
-from .columns import SPAN_TAGS, find_tagging_columns, rejected_rows, text_names
+from .columns import SPAN_TAGS, find_tagging_columns, list_names, rejected_rows, text_names
 from .files import source_version
+from .formats.span_json import span_parts
 from .inspection import inspect_tagging
 from .labels import (
     IGNORE_INDEX,
@@ -122,7 +123,8 @@ def as_sentences(
 
 def _with_tags(split: str, rows: Dataset, text: str, label: str, nested: Nested) -> Dataset:
     """Rows whose column of spans of words, if it is one, has BIO tags instead."""
-    cells = rows[label][:] if label in rows.column_names else []
+    is_read = label in rows.column_names and text in list_names(rows)
+    cells = [_as_spans(cell) for cell in rows[label][:]] if is_read else []
     spans = next((cell for cell in cells if cell), None)
     if not (isinstance(spans, list) and all(map(_is_span, spans))):
         return rows
@@ -157,6 +159,13 @@ def _is_span(span: Any) -> bool:
     return isinstance(span, list) and len(span) == 3 and all(map(isinstance, span, kinds))
 
 
+def _as_spans(cell: Any) -> Any:
+    """Spans of words in any of the ways of `span_parts` as lists; other cells as they are."""
+    if not isinstance(cell, list) or not cell or not all(map(span_parts, cell)):
+        return cell
+    return [[*part[:3]] for value in cell for part in span_parts(value)]
+
+
 def _as_list(cell: Any) -> Any:
     """A text cell (csv has no lists) as a list."""
     if not isinstance(cell, str):
@@ -176,6 +185,12 @@ def _check_words(split: str, row: int, words: Any, column: str) -> None:
 def _check_tags(split: str, row: int, words: list[str], tags: Any, column: str) -> None:
     if not isinstance(tags, list) or len(tags) != len(words) or None in tags:
         count = len(tags) if isinstance(tags, list) else "no"
+        if count != "no" and any(isinstance(tag, list | tuple | dict) for tag in tags):
+            raise UserError(
+                f"{row_ref(split, row)} has spans in column {column!r}, {short_repr(tags)}. Spans are read from json, "
+                '{"text": "Mira went", "entities": [{"start": 0, "end": 4, "label": "PER"}]}, or, counted in words, '
+                '{"tokens": ["Mira", "went"], "entities": [[0, 1, "PER"]]}'
+            )
         if count == 1 and "-" not in str(tags[0]):
             raise UserError(
                 f"{row_ref(split, row)} has {len(words)} words and one label, {short_repr(tags[0])}. Write "

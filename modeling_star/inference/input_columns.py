@@ -33,6 +33,7 @@ def cells_of(batch: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def _plain(cell: Any) -> Any:
+    cell = cell.as_py() if hasattr(cell, "as_py") else cell  # of pyarrow
     if isinstance(cell, (np.ndarray, tuple, list)):
         return list(cell) or None
     return cell if isinstance(cell, str) or pd.isna(cell) is not True else None

@@ -33,6 +33,7 @@ def texts_of(
         )
     checked: list[Text] = []
     for number, text in zip(numbers or itertools.count(1), texts, strict=False):
+        text = text.as_py() if hasattr(text, "as_py") else text  # a cell of pyarrow
         sides = [text] if isinstance(text, str) else list(text) if isinstance(text, (list, tuple, np.ndarray)) else []
         is_text = bool(sides) or isinstance(text, (list, np.ndarray))
         if not is_text or not all(isinstance(side, str) for side in sides):

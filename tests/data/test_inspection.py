@@ -5,12 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from datasets import DatasetDict
 from seqeval.metrics.sequence_labeling import get_entities
 from task_samples import one
 
 from modeling_star.data.classification import prepare_classification
 from modeling_star.data.inspection import count_entities
 from modeling_star.data.tagging import prepare_tagging
+from modeling_star.errors import UserError
 
 
 def shown(caplog: pytest.LogCaptureFixture, prepare: Any, level: int = logging.WARNING, **columns: list[Any]) -> str:
@@ -71,7 +73,7 @@ def test_texts_that_look_like_another_column_are_warned_of(
     assert bool(word) == bool(warning)
 
 
-@pytest.mark.parametrize("name", ["answer", "is_valid", "split", "Split"])
+@pytest.mark.parametrize("name", ["answer", "is_valid", "is_selected", "split", "Split", "kfold", "sample weight"])
 @pytest.mark.parametrize("prepare", [prepare_tagging, prepare_classification])
 def test_a_column_that_chooses_rows_is_warned_of(caplog: pytest.LogCaptureFixture, name: str, prepare: Any) -> None:
     cells = [["It", "rains"]] * 4 if prepare is prepare_tagging else ["It rains"] * 4
@@ -79,6 +81,18 @@ def test_a_column_that_chooses_rows_is_warned_of(caplog: pytest.LogCaptureFixtur
     columns = {"tokens" if prepare is prepare_tagging else "text": cells, "labels": labels}
     assert repr(name) in shown(caplog, prepare, **columns, **{name: ["x", "y", "x", "y"]})
     assert not shown(caplog, prepare, **columns, **{name: ["x"] * 4})
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_split_that_loses_every_row_is_named(split: str) -> None:
+    words, texts = {"tokens": [["It", "rains"]], "tags": [["O", "B-X"]]}, {"text": ["It rains"], "label": ["a"]}
+    for prepare, cells, empty in (
+        (prepare_tagging, words, {"tokens": [[]], "tags": [[]]}),
+        (prepare_classification, texts, {"text": [" "], "label": ["a"]}),
+    ):
+        splits = one(**cells) | {split: one(**empty)["train"].cast(one(**cells)["train"].features)}
+        with pytest.raises(UserError, match=rf"\b{split} split"):
+            prepare(DatasetDict(splits), drop_empty=True)
 
 
 def test_labels_that_occur_once_are_named(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,6 +10,7 @@ from datasets import Dataset
 from script_samples import jsonl
 
 from modeling_star.data.classification import prepare_classification
+from modeling_star.data.formats import json_rows
 from modeling_star.data.splits import load_splits
 from modeling_star.data.tagging import prepare_tagging
 from modeling_star.errors import UserError
@@ -112,6 +113,12 @@ def test_byte_order_mark_is_not_part_of_a_column_name(load):
 def test_json_texts_that_look_like_dates_stay_texts(load):
     rows = [{"text": "2020-01-01", "label": "2021-05-05"}, {"text": "2020-01-02", "label": "2021-05-06"}]
     assert load(train=("a.jsonl", jsonl(rows)))["train"].to_list() == rows
+
+
+def test_a_column_that_is_only_called_timestamp_stays_on_disk(load, monkeypatch):
+    monkeypatch.setattr(json_rows, "stream", None)  # reads all rows into memory
+    row = {"text": "x", "timestamp": 3, "meta": {"timestamp": "y"}}
+    assert load(train=("a.jsonl", json.dumps(row) + "\n"))["train"].to_list() == [row]
 
 
 def test_json_numbers_can_become_fractions_late_in_a_file(load):

@@ -2,11 +2,11 @@
 
 import bz2
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from script_samples import jsonl
 
@@ -80,24 +80,6 @@ def dicts(start: str = "start", end: str = "end", label: str = "label", last: in
 
 PRODIGY = {"text": TEXT, "_input_hash": -18, "_task_hash": 17, "_view_id": "ner_manual", "_timestamp": 1700000000}
 PRODIGY |= {"tokens": tokens(TEXT), "spans": dicts(), "answer": "accept"}
-SPACY_TOKENS = [
-    {"id": index, "orth": word, "tag": "X", "head": 0, "dep": "", "ner": tag}
-    for index, (word, tag) in enumerate(zip(WORDS, ["B-PER", "L-PER", "O", "O", "U-LOC", "O"], strict=True))
-]
-SPACY_SENTENCES = {"sentences": [{"tokens": SPACY_TOKENS, "brackets": []}], "cats": []}
-WEBANNO = (
-    "#FORMAT=WebAnno TSV 3.3\n"
-    "#T_SP=de.tudarmstadt.ukp.dkpro.core.api.lexmorph.type.pos.POS|PosValue|coarseValue\n"
-    "#T_SP=de.tudarmstadt.ukp.dkpro.core.api.ner.type.NamedEntity|identifier|value\n"
-    "\n\n"
-    f"#Text={TEXT}\n"
-    "1-1\t0-4\tMira\tNNP\tPROPN\thttp://x.org/Q\\_1[1]\tPER[1]\t\n"
-    "1-2\t5-9\tKeil\tNNP\tPROPN\thttp://x.org/Q\\_1[1]\tPER[1]\t\n"
-    "1-3\t10-14\twent\tVBD\tVERB\t_\t_\t\n"
-    "1-4\t15-17\tto\tIN\tADP\t_\t_\t\n"
-    "1-5\t18-23\tQuell\tNNP\tPROPN\t*\tLOC\t\n"
-    "1-6\t23-24\t.\t.\tPUNCT\t_\t_\t\n"
-)
 
 
 def one_row(**cells: Any) -> str:
@@ -108,6 +90,27 @@ STUDIO = task(TEXT, *SURFACES)
 MIN = {"label": dicts(label="labels", surface="text"), "annotator": 1, "created_at": "2024-03-09T21:52:49.513742Z"}
 POINTS = [{"label": [label], "points": [{"start": a, "end": b - 1, "text": s}]} for a, b, s, label in SURFACES]
 RELATIONS = [{"id": 1, "from_id": 3, "to_id": 4, "type": "went"}]
+SPANS_OF = dict(
+    enumerate(
+        [
+            [{"name": surface, "span": [a, b], "type": label} for a, b, surface, label in SURFACES],
+            [{"offset": a, "length": b - a, "type": label} for a, b, _, label in SURFACES],
+            [{"offsets": [[a, b]], "text": [surface], "type": label} for a, b, surface, label in SURFACES],
+            [
+                {"BeginOffset": a, "EndOffset": b, "Text": s, "Type": label, "Score": 0.9}
+                for a, b, s, label in SURFACES
+            ],
+            [{"start_pos": a, "end_pos": b, "label_type": label} for a, b, _, label in SURFACES],
+            [{"start_char": a, "end_char": b, "label": label, "label_id": 3} for a, b, _, label in SURFACES],
+            [{"pos": [a, b - 1], "entity": surface, "type": label} for a, b, surface, label in SURFACES],
+            [{"from": a, "to": b, "category": label} for a, b, _, label in SURFACES],
+            [[label, a, b] for a, b, _, label in SURFACES],
+            [[surface, label, a, b] for a, b, surface, label in SURFACES],
+            [[a, b, surface, label] for a, b, surface, label in SURFACES],
+            [[[a, b], label] for a, b, _, label in SURFACES],
+        ]
+    )
+)
 TOOLS = {
     "doccano.jsonl": one_row(id=1, text=TEXT, label=SPANS),
     "doccano 1.4 .jsonl": one_row(id=1, data=TEXT, label=SPANS, Comments=[]),
@@ -127,16 +130,17 @@ TOOLS = {
     "spaCy 2 pairs.json": json.dumps([[TEXT, {"entities": SPANS}]]),
     "spaCy 2 pairs by line.jsonl": json.dumps([TEXT, {"entities": SPANS}]) + "\n",
     "NER annotator.json": json.dumps({"classes": ["PER"], "annotations": [[TEXT, {"entities": SPANS}], None]}),
-    "spaCy 2 json.json": json.dumps([{"id": 0, "paragraphs": [{"raw": TEXT, **SPACY_SENTENCES}]}]),
-    "spaCy 2 json without the text.json": json.dumps([{"id": 0, "paragraphs": [SPACY_SENTENCES]}]),
     "spaCy Doc.to_json.jsonl": one_row(text=TEXT, ents=dicts(), tokens=tokens(TEXT)),
     "CLUENER.json": one_row(text=TEXT, label={"PER": {"Mira Keil": [[0, 8]]}, "LOC": {"Quell": [[18, 22]]}}),
-    "WebAnno.tsv": WEBANNO,
     "Dataturks.json": one_row(content=TEXT, annotation=POINTS, extras=None),
     "inclusive ends, seen by the texts of the spans.jsonl": one_row(
         text=TEXT, entities=dicts("start_idx", "end_idx", "type", last=1, surface="entity")
     ),
     "spans of a column content.json": json.dumps([{"content": TEXT, "spans": dicts()}]),
+    **{
+        f"spans of any keys {number}.jsonl": one_row(id=7, text=TEXT, entities=spans)
+        for number, spans in SPANS_OF.items()
+    },
 }
 
 
@@ -195,7 +199,6 @@ def test_the_end_of_a_line_of_windows_counts_once_or_twice(write, start):
         ("a__jsonl", doccano("ok", (0, 2, "X")) + doccano("Mira", (0, 40, "PER")), "row 2"),
         ("a__jsonl", jsonl([PRODIGY, PRODIGY | {"tokens": [{"text": "Mara", "start": 0, "end": 4}]}]), "row 2"),
         ("a__json", jsonl([{"text": "米拉去了", "label": {"PER": {"米尔": [[0, 1]]}}}]), "row 1"),
-        ("a__tsv", WEBANNO.replace("\tKeil\t", "\tKeel\t"), "sentence 1"),
         ("a__json", json.dumps([task(TEXT), {"data": {"text": 3}, "annotations": []}]), "row 2"),
         ("a__jsonl", one_row(text=TEXT, annotations=[{"label": 9, "start_offset": 0, "end_offset": 9}]), "row 1"),
     ],
@@ -297,6 +300,56 @@ def test_rows_with_words_and_tags_are_read_as_before(write):
     assert sentences(write(a__jsonl=jsonl([row]))) == [(["It", "rains"], ["O", "B-X"])]
 
 
+@pytest.mark.parametrize("label", [None, "", "absent"])
+@pytest.mark.parametrize("tool", ["Label Studio", "doccano", "Prodigy"])
+def test_words_of_a_span_without_a_label_are_neither_learned_nor_scored(write, caplog, tool, label):
+    row = task(TEXT, *SURFACES) if tool == "Label Studio" else {"text": TEXT, "spans": dicts()}
+    if tool == "doccano":
+        row = {"text": TEXT, "entities": dicts("start_offset", "end_offset")}
+    span = row["annotations"][0]["result"][0]["value"] if tool == "Label Studio" else [*row.values()][1][0]
+    name = "labels" if tool == "Label Studio" else "label"
+    span |= {name: [label] if tool == "Label Studio" and label is not None else label}
+    if label == "absent":
+        del span[name]
+    data = prepare_tagging(load_splits(files={"train": write(a__json=json.dumps([row]))}))
+    assert data.splits["train"][data.label_column][:] == [[-100, -100, 0, 0, 1, 0]]
+    assert "1 spans have no label" in caplog.text
+    assert "row 1" in caplog.text
+
+
+def test_spans_of_which_none_has_a_label_are_refused(write):
+    for spans in ([{"start": 0, "end": 4, "label": None}], [{"start": 0, "end": 4}]):
+        with pytest.raises(UserError, match="none of 1 spans has a label"):
+            sentences(write(a__json=json.dumps([{"text": TEXT, "spans": spans}])))
+
+
+@pytest.mark.parametrize("with_spans", [True, False])
+@pytest.mark.parametrize("kind", ["choices", "rating"])
+def test_classes_of_label_studio_are_not_called_spans(write, kind, with_spans):
+    row = task(TEXT)
+    row["annotations"][0]["result"] = [{"type": kind, "from_name": "s", "to_name": "text", "value": {kind: ["good"]}}]
+    path = write(a__json=json.dumps([row]))
+    with pytest.raises(UserError, match=f"{kind}.*JSON-MIN"):
+        read_file(path, with_spans=with_spans)
+    assert [text for _, text in read_texts(path)] == [TEXT]
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        [[0, 2, "PER"], [4, 5, "LOC"]],
+        [{"type": "PER", "start": 0, "end": 2}, {"type": "LOC", "start": 4, "end": 5}],
+        [{"label": "PER", "span": [0, 2]}, {"label": "LOC", "span": [4, 5]}],
+        [["PER", 0, 2], ["LOC", 4, 5]],
+    ],
+)
+@pytest.mark.parametrize("more", [{}, {"text": TEXT}, {"relations": [], "id": 3}])
+@pytest.mark.parametrize("column", ["entities", "spans", "ner"])
+def test_spans_can_count_words(write, spans, more, column):
+    rows = [{"tokens": WORDS, column: spans, **more}, {"tokens": ["No", "."], column: [], **more | {"text": "No."}}]
+    assert sentences(write(a__jsonl=jsonl(rows))) == [(WORDS, TAGS), (["No", "."], ["O", "O"])]
+
+
 # ------ brat
 
 
@@ -331,68 +384,6 @@ def test_a_brat_folder_is_read_by_lines(tmp_path):
 def test_a_wrong_line_of_brat_is_named(write, annotation, message):
     with pytest.raises(UserError, match=message):
         sentences(write(a__ann=annotation, a__txt="Mira went.\n"))
-
-
-# ------ WebAnno
-
-
-def test_webanno_has_parts_of_words_stacked_layers_and_escapes(write):
-    content = (
-        "#FORMAT=WebAnno TSV 3.2\n#T_SP=webanno.custom.Ent|kind\n"
-        "#T_RL=webanno.custom.Rel|t|BT_webanno.custom.Ent\n\n\n"
-        "#Text=I like \U0001f60a Quellstadt \\[x\\] .\n"
-        "1-1\t0-1\tI\t_\t_\t_\t\n1-2\t2-6\tlike\t_\t_\t_\t\n1-3\t7-9\t\U0001f60a\t*\t_\t_\t\n"
-        "1-4\t10-20\tQuellstadt\t_\t_\t_\t\n1-4.1\t10-15\tQuell\tLOC\t_\t_\t\n"
-        "1-5\t21-24\t\\[x\\]\tA[1]|B\\_b[2]\t_\t_\t\n1-6\t25-26\t.\tB\\_b[2]\t_\t_\t\n\n"
-        "#Text=Second line\n#Text=goes on\n2-1\t27-33\tSecond\t_\t_\t_\t\n2-2\t34-38\tline\tC[3]\t_\t_\t\n"
-        "2-3\t39-43\tgoes\tC[3]\t_\t_\t\n2-4\t44-46\ton\t_\t_\t_\t\n"
-    )
-    path = write(a__tsv=content)
-    words = ["I", "like", "\U0001f60a", "Quellstadt", "[x]", "."]
-    assert sentences(path) == [
-        (words, ["O", "O", "B-Ent", "B-LOC", "B-B_b", "I-B_b"]),
-        (["Second", "line", "goes", "on"], ["O", "B-C", "I-C", "O"]),
-    ]
-    assert [text for _, text in read_texts(path)][1] == "Second line\ngoes on"
-
-
-def test_a_project_of_inception_is_read_without_what_annotators_began_with(tmp_path):
-    for name in ("one.txt/mira.tsv", "one.txt/INITIAL_CAS.tsv", "two.txt/mira.tsv"):
-        path = tmp_path / "annotation" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(WEBANNO, encoding="utf-8")
-    assert sentences(tmp_path) == [(WORDS, TAGS)] * 2
-
-
-def test_older_webanno_is_refused_with_what_to_export(write):
-    with pytest.raises(UserError, match="v3"):
-        sentences(write(a__tsv="#FORMAT=WebAnno TSV 2\n1-1\tMira\t_\n"))
-
-
-# ------ DocBin
-
-
-def test_docbin_is_read_where_spacy_is_installed(tmp_path):
-    spacy = pytest.importorskip("spacy")
-    nlp, docs = spacy.blank("en"), spacy.tokens.DocBin()
-    nlp.add_pipe("sentencizer")
-    doc = nlp(f"{EMOJI} Don't go.")
-    doc.ents = [doc.char_span(2, 11, "PER"), doc.char_span(20, 25, "LOC")]
-    docs.add(doc)
-    docs.add(nlp("Nobody has annotated it."))
-    docs.to_disk(tmp_path / "a.spacy")
-    assert sentences(tmp_path / "a.spacy") == [
-        (["\U0001f4a9", *WORDS], ["O", *TAGS]),
-        (["Do", "n't", "go", "."], ["O"] * 4),
-    ]
-    assert next(read_texts(tmp_path / "a.spacy")) == (0, EMOJI)
-
-
-def test_without_spacy_a_docbin_names_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "spacy.tokens", None)
-    (tmp_path / "a.spacy").write_bytes(b"x")
-    with pytest.raises(UserError, match="pip install spacy"):
-        sentences(tmp_path / "a.spacy")
 
 
 # ------ fastText
@@ -449,7 +440,19 @@ def test_other_splits_can_have_other_formats(write, name, content, words, swappe
         ("a.json", json.dumps({"source": "x", "documents": [{"id": "1", "passages": []}]}, indent=1), "bconv"),
         ("a.xml", '<TEI xmlns="http://www.tei-c.org/ns/1.0"><text/></TEI>', "INCEpTION"),
         ("a.xml", "<?xml version='1.0'?>\n<GateDocument version='3'></GateDocument>", "offsets"),
-        ("a.xmi", "<?xml version='1.0'?><xmi:XMI/>", "WebAnno TSV"),
+        ("a.xmi", "<?xml version='1.0'?><xmi:XMI/>", "CoNLL 2002"),
+        (
+            "a.tsv",
+            "#FORMAT=WebAnno TSV 3.3\n#T_SP=x.NamedEntity|value\n\n\n#Text=Mira\n1-1\t0-4\tMira\tPER\t\n",
+            "CoNLL 2002",
+        ),
+        ("a.spacy", "x", "spacy.*to_json|DocBin"),
+        (
+            "a.json",
+            json.dumps([{"id": 0, "paragraphs": [{"raw": 'a "b".', "sentences": []}]}], indent=1),
+            "json_to_docs",
+        ),
+        ("a.json", json.dumps([{"id": 0, "paragraphs": [{"sentences": [{"tokens": []}]}]}]), "json_to_docs"),
         ("a.txt", "<PER>Mira</PER> went to <LOC>Quell</LOC> .\nNo one .\n", "offsets"),
         ("a.zip", "PK", "npack"),
         ("a.xlsx", "PK", "csv"),
@@ -460,6 +463,33 @@ def test_other_formats_name_what_to_write_instead(tmp_path, name, content, advic
     (tmp_path / name).write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=advice):
         read_file(tmp_path / name)
+    if advice in ("CoNLL 2002", "json_to_docs"):
+        with pytest.raises(UserError, match=advice):
+            read_texts(tmp_path / name)
+
+
+OBJECTS = [{"start": 0, "end": 9, "label": "PER"}]
+
+
+@pytest.mark.parametrize(
+    ("ending", "spans"),
+    [
+        ("jsonl", [{"start": "0", "end": "9", "label": "PER"}]),
+        ("jsonl", [{"name": "Mira Keil", "type": "PER"}]),
+        ("csv", [[0, 9, "PER"]]),
+        ("csv", [(0, 9, "PER")]),
+        ("csv", OBJECTS),
+        ("parquet", OBJECTS),
+    ],
+)
+def test_spans_that_are_not_read_name_the_form_that_is(tmp_path, ending, spans):
+    path, frame = tmp_path / f"a.{ending}", pd.DataFrame([{"text": TEXT, "entities": spans}])
+    if ending == "jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    else:
+        frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
+    with pytest.raises(UserError, match='"start": 0, "end": 4'):
+        prepare_tagging(load_splits(files={"train": path}), label_column_name="entities")
 
 
 def test_classifiers_name_the_command_that_reads_spans(write):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import pandas as pd
 import pytest
 import torch
 from common import examples
@@ -156,6 +157,79 @@ def test_questions_about_one_context_are_held_out_together() -> None:
         hold_out(DatasetDict({"train": Dataset.from_list(rows[:4])}), 0.2, together="context")
 
 
+# Questions without an answer, and the ways to write answers
+
+
+@pytest.mark.parametrize("ending", ["json", "list.json", "jsonl", "csv", "parquet"])
+@pytest.mark.parametrize(
+    ("marks", "answers"),
+    [
+        ({"is_impossible": True}, [("Oslo", 15)]),
+        ({"isImpossible": "true"}, [("Oslo", 15)]),
+        ({"is_impossible": 1, "plausible_answers": [{"text": "Oslo", "answer_start": 15}]}, []),
+        ({"has_answer": False}, [("Rome", 33)]),
+        ({"answerable": 0}, [("Rome", 33)]),
+        ({}, [("", -1)]),
+        ({}, [("", 0), ("", 0)]),
+        ({}, []),
+    ],
+)
+def test_a_question_that_is_said_to_have_no_answer_has_none(
+    tmp_path: Path, ending: str, marks: dict[str, Any], answers: list[tuple[str, int]]
+) -> None:
+    """In every kind of file; questions of nested files have different keys."""
+    key = {"isImpossible": "isImpossible", "has_answer": "has_answer", "answerable": "answerable"}
+    name = next((name for name in marks if name != "plausible_answers"), "is_impossible")
+    answered = {key.get(name, "is_impossible"): str(name in ("has_answer", "answerable")).lower()}
+    rows = [ROWS[0] | answered, row("x", "Who?", OSLO, *answers) | marks]
+    path = tmp_path / f"a.{ending}"
+    if ending.endswith("json"):
+        qas = [
+            {k: v for k, v in each.items() if k not in ("context", "answers")} | {"answers": answers_of(each)}
+            for each in rows
+        ]
+        paragraphs = [{"context": OSLO, "qas": qas}]
+        path.write_text(json.dumps(paragraphs if "list" in ending else {"data": [{"paragraphs": paragraphs}]}))
+    elif ending == "jsonl":
+        path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    else:
+        frame = pd.DataFrame([{k: v for k, v in each.items() if k != "plausible_answers"} for each in rows])
+        frame = frame.astype({name: str for name in frame if name not in ("answers",)})
+        frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
+    splits = load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))
+    splits = DatasetDict({split: flatten_squad(rows) for split, rows in splits.items()})
+    found = prepare_reading(splits, version_2=True).splits["train"]
+    assert [row["answers"]["text"] for row in found] == [["Oslo"], []]
+    with pytest.raises(UserError, match=r"'x'.*--version_2_with_negative"):
+        prepare_reading(splits)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        {"answers": "{'text': ['Oslo'], 'answer_start': [15]}"},
+        {"answers": '{"text": ["Oslo"], "answer_start": [15]}'},
+        {"answers": '[{"text": "Oslo", "answer_start": 15}]'},
+        {"answers": {"text": "Oslo", "answer_start": 15}},
+        {"answers": {"text": ["Oslo"], "answer_start": ["15"]}},
+        {"answers": {"text": ["Oslo"], "answer_start": [15.0]}},
+        {"answer_text": "Oslo", "answer_start": 15},
+        {"answer": "Oslo", "answer_start": "15"},
+        {"answers": ["Oslo"], "answer_start": [15]},
+        {"answer": "Oslo", "answer_start": 15, "answers_start": None},
+    ],
+)
+def test_an_answer_can_be_written_in_many_ways(cells: dict[str, Any]) -> None:
+    found = prepared([{"question": "Where?", "context": OSLO} | cells])
+    assert [row["answers"] for row in found] == [{"text": ["Oslo"], "answer_start": [15]}]
+
+
+def test_answers_of_numpy_name_the_line_that_writes_them() -> None:
+    cell = "{'text': array(['Oslo'], dtype=object), 'answer_start': array([15])}"
+    with pytest.raises(UserError, match="to_json"):
+        prepared([{"question": "Where?", "context": OSLO, "answers": cell}])
+
+
 # Errors
 
 
@@ -170,7 +244,7 @@ def answered(*pairs: tuple[Any, Any], number: int = 0) -> list[dict[str, Any]]:
 ERRORS: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
     "another offset": (answered(("Ada", 24), number=1), {}, r"train row 2 \(question 'b'\).*'Ada'.*24"),
     "before the context": (answered(("Oslo", -22)), {}, "question 'a'.*-22"),
-    "an empty answer": (answered(("", 0)), {}, "question 'a'"),
+    "an empty answer": (answered(("", 0)), {}, "Question 'a'.*--version_2"),
     "no text of an answer": (answered((None, 15)), {}, "question 'a'.*17"),
     "no offset": (answered(("Oslo", None)), {}, "question 'a'.*17"),
     "unequal lists": (changed(0, answers={"text": ["Oslo"], "answer_start": []}), {}, "question 'a'.*17"),

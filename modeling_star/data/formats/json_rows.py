@@ -44,7 +44,7 @@ def read(path: Path, options: Options) -> Dataset:
     try:
         # datasets does not check the bytes of "utf-8", its default.
         dataset = load_file("json", lines, options, encoding="utf8")
-        if "timestamp" not in str(dataset.features):
+        if not any("timestamp[" in str(kind) for kind in dataset.features.arrow_schema.types):
             return dataset
     except (DatasetsError, ValueError):
         pass

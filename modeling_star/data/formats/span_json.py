@@ -1,6 +1,7 @@
-"""Json files with labelled spans of characters: doccano, Prodigy, Label Studio, spaCy, CLUENER."""
+"""Json files with labelled spans of characters: doccano, Prodigy, Label Studio, spaCy's pairs, CLUENER."""
 
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 from ...errors import UserError
 from ...models.tag_schemes import entity_tag
-from ..columns import is_rejected
+from ..columns import ONE_WORD, is_rejected
 from ..encodings import HALF_CHARACTER
 from .json_rows import items
 from .spans import NOT_ANNOTATED, Document, Span, SpanFile
@@ -17,10 +18,25 @@ from .spans import NOT_ANNOTATED, Document, Span, SpanFile
 _SAMPLE = 100  # items by which a format is recognised
 _TEXTS = ("text", "sentence", "content", "document", "data", "review", "comment", "tweet", "文本", "句子", "内容")
 _SPANS = ("spans", "entities", "label", "labels", "ents", "annotations", "annotation", "ner")
-_START = ("start", "start_offset", "startOffset", "start_idx", "begin")
-_END = ("end", "end_offset", "endOffset", "end_idx")
-_LABEL = ("label", "labels", "type", "entity_group", "entity_type", "tag")
-_SURFACE = ("text", "surface", "word", "value", "entity")
+# Keys of a span, without marks and capitals: `start_offset` and "startOffset" are one.
+_UNIT = "(offset|idx|index|char|pos|position)?"
+_START, _END = re.compile(f"(start|begin|from){_UNIT}|offset"), re.compile(f"(end|stop|to){_UNIT}")
+_BOTH = ("span", "offset", "offsets", "position", "pos", "range", "indices", "loc", "location")
+_LABEL = (
+    "label",
+    "labels",
+    "type",
+    "entitygroup",
+    "entitytype",
+    "labeltype",
+    "tag",
+    "category",
+    "class",
+    "ner",
+    "entity",
+)
+_SURFACE = ("text", "surface", "word", "value", "entity", "mention", "name")
+CLASSES_OF_TEXTS = "Classes of texts are read from csv or json (Label Studio's CSV and JSON-MIN)."
 _Item = Any
 _Parse = Callable[[str, _Item], Iterator[Document]]
 
@@ -52,8 +68,6 @@ def recognise_json(path: Path) -> JsonFormat | None:
         return JsonFormat("spaCy's json", _spacy_pair)
     if not all(isinstance(item, dict) for item in first):
         return None
-    if all(isinstance(item.get("paragraphs"), list) and _sentences(item) for item in first):
-        return JsonFormat("spaCy's json", _spacy_paragraphs)
     if any(_is_tagged(item) for item in first):
         return None
     return _recognise_rows(first)
@@ -69,12 +83,7 @@ def read_json_spans(path: Path, format: JsonFormat) -> SpanFile:
 
 
 def stream_documents(path: Path, format: JsonFormat) -> Iterator[tuple[_Item, list[Document]]]:
-    """
-    Each item of a json file in a recognised format with its documents.
-
-    Raises:
-        UserError: an item is not in the format.
-    """
+    """Each item of a json file in a recognised format with its documents; an error names the row."""
     for number, item in enumerate(_items(path), 1):
         name = f"row {number}"
         try:
@@ -86,6 +95,13 @@ def stream_documents(path: Path, format: JsonFormat) -> Iterator[tuple[_Item, li
                 f"{path}, {name} is not as in {format.name}: {str(item)[:80]!r}. Export the file again, or correct "
                 "this row."
             ) from error
+
+
+def results_without_spans(path: Path) -> str:
+    """The kinds of results of Label Studio's tasks, such as "choices", if there are some and none is a span."""
+    tasks = (item for item in _items(path) if _is_label_studio(item))
+    kinds = {each.get("type", "") for item in tasks for each in itertools.chain(*map(_results, _finished(item)))}
+    return "" if any(kind.endswith("labels") for kind in kinds) else " and ".join(sorted(kinds))
 
 
 def has_text_column(path: Path, column: str) -> bool:
@@ -155,7 +171,8 @@ def _recognise_rows(items: Sequence[Mapping[str, Any]]) -> JsonFormat | None:
         cells = [item[name] for item in items if item.get(name) is not None]
         if any(cells) and all(map(_is_cluener, cells)):
             return JsonFormat("CLUENER's json", JsonRows(text, name, _cluener_spans))
-    found = [name for name in names if _has_spans([item.get(name) for item in items], name)]
+    found = [name for name in names if "relation" not in name and _has_spans([item.get(name) for item in items], name)]
+    found = [name for name in found if not all(_are_of_words(item, item.get(name) or ()) for item in items)]
     for name in sorted(found, key=lambda name: not any(item.get(name) for item in items)):
         first = next((item[name][0] for item in items if item.get(name)), None)
         keys = {*items[0], *(first if isinstance(first, dict) else ())}
@@ -170,32 +187,69 @@ def _recognise_rows(items: Sequence[Mapping[str, Any]]) -> JsonFormat | None:
 
 
 def _has_spans(cells: Sequence[Any], name: str) -> bool:
-    """Whether the cells of a column are lists of spans; empty ones are spans of doccano's columns alone."""
+    """
+    Whether the cells of a column are lists of spans.
+
+    Empty lists are spans of doccano's columns alone, and objects without a label are spans of known columns alone.
+    """
     lists = [cell for cell in cells if cell is not None]
-    if not lists or not all(isinstance(cell, list) and all(map(_is_span, cell)) for cell in lists):
+    if not lists or not all(isinstance(cell, list) and all(map(span_parts, cell)) for cell in lists):
         return False
-    return any(lists) or name in ("label", "labels")
+    labelled = any(label not in (None, "") for cell in lists for value in cell for _, _, label, _ in span_parts(value))
+    return (labelled or name in _SPANS) if any(lists) else name in ("label", "labels")
 
 
-def _is_span(value: Any) -> bool:
+def _are_of_words(item: Mapping[str, Any], spans: Iterable[Any]) -> bool:
+    """Whether a row has a list of words, and no span ends after its last word: offsets count words."""
+    words: list[Any] = next((item[name] for name in ONE_WORD if isinstance(item.get(name), list)), [])
+    ends = [end for value in spans for _, end, _, _ in span_parts(value)]
+    return all(isinstance(word, str) for word in words) and bool(words) and max(ends, default=0) <= len(words)
+
+
+_Part = tuple[int, int, Any, Any]
+
+
+def span_parts(value: Any, text: str = "") -> list[_Part]:
+    """
+    The start, end, label and surface of a span, or of each of its parts; none for other values.
+
+    Args:
+        value: an object with one of the keys above, or a list such as [0, 4, "PER"] or ["Mira", "PER", 0, 4].
+        text: tells the surface from the label where a list has both.
+    """
     if isinstance(value, list):
-        return len(value) >= 3 and _are_offsets(value[:2]) and isinstance(value[2], str)
-    if isinstance(value, dict) and isinstance(value.get("points"), list):
-        return all(
-            isinstance(point, dict) and _are_offsets(map(point.get, ("start", "end"))) for point in value["points"]
-        )
-    if not isinstance(value, dict) or not _are_offsets([_first(value, _START), _first(value, _END)]):
-        return False
-    label = _first(value, _LABEL)
-    return isinstance(label, str | int | list) or (label is None and "start_offset" in value)
+        cells = [cell for part in value[:4] for cell in (part if isinstance(part, list) else [part])]
+        numbers = [cell for cell in cells if _are_offsets([cell])]
+        names = [cell for cell in cells if isinstance(cell, str)]
+        if not names or len(numbers) != 2 or not 0 <= numbers[0] <= numbers[1]:
+            is_usual = len(value) > 2 and _are_offsets(value[:2]) and isinstance(value[2], str)
+            return [(value[0], value[1], value[2], None)] if is_usual else []
+        surface = next((name for name in names[:2] if name and text.startswith(name, numbers[0])), None)
+        label = next((name for name in names if len(names) < 2 or name != surface), surface)
+        return [(*numbers, label, surface if len(names) > 1 else None)]
+    if not isinstance(value, dict):
+        return []
+    keys = {re.sub(r"[\W_]", "", key).casefold(): cell for key, cell in value.items() if cell is not None}
+    named, shown = (next((name for name in names if name in keys), None) for names in (_LABEL, _SURFACE))
+    label, surface = keys.get(named) if named != shown else None, keys.get(shown)
+    if isinstance(points := value.get("points"), list):  # of Dataturks
+        parts = [span_parts({**point, "label": label}) for point in points if isinstance(point, dict)]
+        return [part for each in parts for part in each] if all(parts) else []
+    start, end = (next((keys[key] for key in keys if name.fullmatch(key)), None) for name in (_START, _END))
+    if end is None and _are_offsets([start, keys.get("length")]):
+        end = start + keys["length"]
+    pairs: list[Any] = [[start, end]]
+    if not _are_offsets(pairs[0]):
+        both: list[Any] = next((keys[name] for name in _BOTH if isinstance(keys.get(name), list)), [])
+        pairs = both if all(isinstance(pair, list) for pair in both) else [both]
+    surfaces = surface if isinstance(surface, list) and len(surface) == len(pairs) else [surface] * len(pairs)
+    if not pairs or not all(len(pair) == 2 and _are_offsets(pair) for pair in pairs):
+        return []
+    return [(*pair, label, each) for pair, each in zip(pairs, surfaces, strict=True)]
 
 
 def _are_offsets(values: Iterable[Any]) -> bool:
     return all(isinstance(value, int) and not isinstance(value, bool) for value in values)
-
-
-def _first(value: Mapping[str, Any], names: Iterable[str]) -> Any:
-    return next((value[name] for name in names if value.get(name) is not None), None)
 
 
 @dataclass(frozen=True)
@@ -208,7 +262,7 @@ class JsonRows:
 
     def __call__(self, name: str, item: _Item) -> Iterator[Document]:
         text, cell = item[self.text], item.get(self.spans)
-        spans = list((self.spans_of or _spans)(cell)) if cell else []
+        spans = list(self.spans_of(cell) if self.spans_of else _spans(cell, text)) if cell else []
         tokens = item.get("tokens")
         has_offsets = (
             isinstance(tokens, list)
@@ -221,24 +275,16 @@ class JsonRows:
         yield Document(name, text, None if is_rejected(item) else spans, words)
 
 
-def _spans(cell: Iterable[Any]) -> Iterator[Span]:
-    """The spans of a list; one with several labels is several."""
-    for value in cell:
-        if isinstance(value, dict) and "points" in value:  # of Dataturks
-            yield from _spans({**point, "label": value["label"]} for point in value["points"])
-            continue
-        if isinstance(value, dict):
-            start, end = _first(value, _START), _first(value, _END)
-            label, surface = _first(value, _LABEL), _first(value, _SURFACE)
-        else:
-            (start, end, label), surface = value[:3], None
-        for each in label if isinstance(label, list) else [label]:
-            if not isinstance(each, str) or not each:
+def _spans(cell: Iterable[Any], text: str) -> Iterator[Span]:
+    """The spans of a list; one with several labels is several, and one without has the label ""."""
+    for start, end, label, surface in itertools.chain.from_iterable(span_parts(value, text) for value in cell):
+        for each in (label or [""]) if isinstance(label, list) else [label]:
+            if not isinstance(each, str | None):
                 raise UserError(
                     f"the label of the span {start}-{end} is {each!r}, not a name. Export labels as texts: from "
                     "doccano as JSONL (Text label)"
                 )
-            yield Span(start, end, each, surface if isinstance(surface, str) and surface else None)
+            yield Span(start, end, (each or "").strip(), surface if isinstance(surface, str) and surface else None)
 
 
 def _is_cluener(cell: Any) -> bool:
@@ -279,9 +325,13 @@ def _finished(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return sorted(kept, key=lambda each: not each.get("ground_truth"))
 
 
+def _results(annotation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [each for each in annotation["result"] if isinstance(each, dict)]
+
+
 def _label_studio(name: str, item: _Item) -> Iterator[Document]:
     finished, data = _finished(item), item["data"]
-    results = [each for each in (finished[0]["result"] if finished else []) if each.get("type", "").endswith("labels")]
+    results = [each for each in (_results(finished[0]) if finished else []) if each.get("type", "").endswith("labels")]
     texts = {key: value for key, value in data.items() if isinstance(value, str)}
     known = [each.get("to_name") for each in results] + [*_TEXTS]
     text = next((texts[key] for key in known if key in texts), max(texts.values(), key=len, default=None))
@@ -293,7 +343,7 @@ def _label_studio(name: str, item: _Item) -> Iterator[Document]:
         if not _are_offsets([value.get("start"), value.get("end")]):
             raise UserError("the span is one of a page of HTML or of a dialogue. Label plain texts (<Text>) alone.")
         labels: list[str] = next((cell for key, cell in value.items() if key.endswith("labels")), [])
-        spans += _spans([{**value, "label": labels}])
+        spans += _spans([{**value, "label": labels}], text)
     yield Document(name, text, spans if finished else None)
 
 
@@ -312,49 +362,4 @@ def _is_pair(item: _Item) -> bool:
 
 
 def _spacy_pair(name: str, item: _Item) -> Iterator[Document]:
-    yield Document(name, item[0], list(_spans(item[1]["entities"])))
-
-
-def _sentences(item: Mapping[str, Any]) -> list[Any]:
-    """The sentences of a document of `spacy train` before version 3; none for other objects, such as SQuAD's."""
-    return [
-        sentence
-        for paragraph in item["paragraphs"]
-        if isinstance(paragraph, dict)
-        for sentence in paragraph.get("sentences") or []
-        if isinstance(sentence, dict) and isinstance(sentence.get("tokens"), list)
-    ]
-
-
-def _spacy_paragraphs(name: str, item: _Item) -> Iterator[Document]:
-    """A document for each sentence, with tags BILUO at its words, or entities of the paragraph."""
-    for paragraph in item["paragraphs"]:
-        raw, at = paragraph.get("raw"), 0
-        entities = list(_spans(paragraph.get("entities") or []))
-        for sentence in paragraph["sentences"]:
-            words: list[Span] = []
-            for token in sentence["tokens"]:
-                start = raw.index(token["orth"], at) if raw else at
-                at = start + len(token["orth"])
-                words.append(Span(start, at, token.get("ner") or "O", token["orth"]))
-                at += not raw
-            if not words:
-                continue
-            first, last = words[0].start, words[-1].end
-            text = raw[first:last] if raw else " ".join(word.surface or "" for word in words)
-            spans = [*_biluo(words), *(each for each in entities if first <= each.start < last)]
-            moved = [
-                [Span(each.start - first, each.end - first, each.label, each.surface) for each in some]
-                for some in (spans, words)
-            ]
-            yield Document(name, text, *moved)
-
-
-def _biluo(words: Sequence[Span]) -> Iterator[Span]:
-    start = 0
-    for word in words:
-        prefix, _, label = word.label.partition("-")
-        if prefix in ("B", "U"):
-            start = word.start
-        if prefix in ("L", "U"):
-            yield Span(start, word.end, label)
+    yield Document(name, item[0], list(_spans(item[1]["entities"], item[0])))

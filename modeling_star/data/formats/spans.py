@@ -34,7 +34,11 @@ NOT_ANNOTATED = "texts that nobody has annotated are omitted"
 
 @dataclass(frozen=True)
 class Span:
-    """A label of the characters `start` to `end`, exclusive, which are `surface` where the file says so."""
+    """
+    A label of the characters `start` to `end`, exclusive, which are `surface` where the file says so.
+
+    Without a label ("") the words are neither learned nor scored.
+    """
 
     start: int
     end: int
@@ -201,15 +205,11 @@ def as_rows(path: Path, file: SpanFile) -> Dataset:
     """
     The annotated texts with the columns `tokens` and SPAN_TAGS.
 
-    Spans that end within a word are widened to the whole word; of overlapping ones the longest is kept. Both are
-    reported with their number, and so is what was left out.
-
-    Raises:
-        UserError: see `resolve_offsets`; or no text is annotated.
+    Spans that end within a word are widened; of overlapping ones the longest is kept. Both are reported.
     """
     file = resolve_offsets(path, file)
     counts: Counter[str] = Counter()
-    tokens, tags, types = [], [], Counter[str]()
+    tokens, tags, types, unlabelled = [], [], Counter[str](), ""
     parts = (lines_of(each) if file.has_lines else [each] for each in file.documents)
     for document in itertools.chain.from_iterable(parts):
         if document.spans is None:
@@ -222,12 +222,19 @@ def as_rows(path: Path, file: SpanFile) -> Dataset:
             continue
         names = ["O"] * len(words)
         for first, last, label in _chosen(document, words, counts):
-            names[first:last] = [f"B-{label}", *[f"I-{label}"] * (last - first - 1)]
+            names[first:last] = (
+                [f"B-{label}", *[f"I-{label}"] * (last - first - 1)] if label else ["-100"] * (last - first)
+            )
             types[label] += 1
+            unlabelled = unlabelled or (document.name if not label else "")
         tokens.append([document.text[start:end] for start, end in words])
         tags.append(names)
     if not tokens:
         raise UserError(f"{path} is {file.format} without an annotated text: annotate some, or omit the file.")
+    if omitted := types.pop("", 0):
+        if not types:
+            raise UserError(f"{path}: none of {omitted} spans has a label. Export the labels too.")
+        counts[f"spans have no label: their words are not learned or scored (first: {unlabelled})"] = omitted
     shown = ", ".join(f"{label} {number}" for label, number in types.most_common(10))
     logger.info(
         "%s is %s: %d texts with spans of characters, %d entities%s",
