@@ -27,7 +27,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..data.entities import EntityGroups
 from ..data.windows import max_length_or_none
 from ..errors import UserError
-from ..files import no_empty_folder, write_json
+from ..files import MODEL_FILES, no_empty_folder, write_json, write_manifest
 from ..loading import load_config, load_model, load_tokenizer
 from ..models.modeling_encoder import longest_input
 from ..models.saving import AUTO_CLASSES
@@ -302,7 +302,9 @@ def _write(
             quantize(temporary / "model.onnx", temporary / "model.int8.onnx")
             parities["model.int8.onnx"] = compare(model, temporary / "model.int8.onnx", batches)
         tokenizer.backend_tokenizer.save(str(temporary / "tokenizer.json"))
-        model.config.to_json_file(temporary / "config.json", use_diff=False)
+        fields = model.config.to_dict()
+        fields.pop("_name_or_path", None)  # a folder of this machine
+        write_json(temporary / "config.json", fields)
         write_json(temporary / "arguments.json", _arguments(model.name_or_path))
         if getattr(model, "crf", None) is not None:
             (temporary / CRF).write_text(json.dumps(_crf_json(model)), encoding="utf-8")
@@ -310,6 +312,7 @@ def _write(
         if web:
             shutil.copytree(_PAGE, temporary, dirs_exist_ok=True)
             write_json(temporary / WEB, _web_json(model))
+        write_manifest(temporary, MODEL_FILES)
         if check is not None:
             check(temporary, list(parities))
         if output_dir.exists():

@@ -91,7 +91,8 @@ def _with_delimiter(window: Window, predictor: "Predictor") -> Window:
 
 
 def predict_window(predictor: "Predictor", window: Window) -> Predicted:
-    return with_sources(window, predictor.predict([text for _, text in window]))
+    numbers = [number if source.index is None else source.index + 1 for number, (source, _) in enumerate(window, 1)]
+    return with_sources(window, predictor._predict([text for _, text in window], numbers))
 
 
 def with_sources(window: Window, predicted: Sequence[tuple["Text", list[Prediction]]]) -> Predicted:
