@@ -35,8 +35,10 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], o
         with open(temporary, "wb") as stream:
             write(stream)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is not None:  # a user knows no temporary file
+            error.filename, error.filename2 = str(path), None
         raise
     return path
 
@@ -169,6 +171,7 @@ def read_fields(path: Path) -> dict[str, Any]:
     for name, kind in {"auto_map": dict, "id2label": dict, "label2id": dict, **dict.fromkeys(_LISTS, list)}.items():
         value = fields.get(name, kind())
         is_right = isinstance(value, kind) and (kind is dict or all(isinstance(each, str) for each in value))
+        is_right &= name != "id2label" or all(map(str.isdigit, value or ()))
         if not is_right and (value is not None or name == "auto_map"):
             raise UserError(f"{path} has {name}: {str(value)[:40]!r}: delete this field, or copy the file again.")
     return fields
@@ -216,7 +219,7 @@ def listed(names: Collection[Any]) -> str:
 # ------ the manifest
 
 
-def check_files(name: str) -> None:
+def check_files(name: str, patterns: Collection[str] = MODEL_FILES) -> None:
     """
     Compare the files in the folder of a model with its manifest; a folder of an earlier version has none, or one
     without some of the files.
@@ -225,7 +228,7 @@ def check_files(name: str) -> None:
         UserError: a file is missing, or is not as it was written.
     """
     folder = Path(name)
-    if (folder / MANIFEST).is_file() and (fault := find_change(folder, MODEL_FILES)):
+    if (folder / MANIFEST).is_file() and (fault := find_change(folder, patterns)):
         raise UserError(
             f"{fault} in {name}: copy its files again. If you changed it on purpose, write python -m "
             f"modeling_star.files {shlex.quote(name)}"

@@ -15,10 +15,11 @@ from typing import Any
 
 import transformers
 from huggingface_hub import utils as hub
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from .errors import UserError, is_bug
-from .files import MANIFEST, check_files, check_labels, listed, read_fields
+from .files import ARGUMENTS, MANIFEST, check_files, check_labels, listed, read_fields
 
 
 # While transformers loads a model, no model of the process ties its weights; where two threads load at once, that can
@@ -101,8 +102,12 @@ def load_config(name: str, **options: Any) -> PreTrainedConfig:
             f"its checkpoint, {max(begun, key=lambda path: path.stat().st_mtime)}"
         )
     if (folder / "config.json").is_file():
+        check_files(name, ("config.json", ARGUMENTS))
         read_fields(folder / "config.json")
-    config = AutoConfig.from_pretrained(name, **options)
+    try:
+        config = AutoConfig.from_pretrained(name, **options)
+    except StrictDataclassError as error:
+        raise UserError(f"The configuration of {name} cannot be used: {error.__cause__ or error}") from error
     if (config.architectures or [""])[0].endswith(_WITH_LABELS):
         check_labels(name, config)
     return config

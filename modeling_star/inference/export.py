@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -241,7 +241,6 @@ def write_export(
     output_dir: Path,
     int8: bool = False,
     texts: Sequence[str] = SAMPLES,
-    check: Callable[[Path, Sequence[str]], None] | None = None,
     web: bool = False,
 ) -> dict[str, Parity]:
     """
@@ -256,8 +255,6 @@ def write_export(
         output_dir: new, or an earlier export.
         int8: also write weights of 8 bits.
         texts: to compare outputs on.
-        check: is called with the folder and the names of its models before it appears, such as an `ExportCheck`; an
-            error leaves nothing.
         web: also write `index.html`, its script, what that reads, and `package.json` for what it imports.
 
     Returns:
@@ -265,7 +262,7 @@ def write_export(
 
     Raises:
         UserError: the model cannot be exported, `output_dir` has other files, the float32 file differs by more than
-            TOLERANCE, the check fails, or the page cannot run such a model.
+            TOLERANCE, or the page cannot run such a model.
     """
     check_output_dir(output_dir)
     if web:
@@ -273,7 +270,7 @@ def write_export(
     names = input_names(tokenizer)
     batches = list(sample_batches(tokenizer, names, texts))
     with no_empty_folder(output_dir.parent):
-        return _write(model, tokenizer, output_dir, names, batches, int8, check, web)
+        return _write(model, tokenizer, output_dir, names, batches, int8, web)
 
 
 def _write(
@@ -283,7 +280,6 @@ def _write(
     names: Sequence[str],
     batches: Sequence[dict[str, np.ndarray]],
     int8: bool,
-    check: Callable[[Path, Sequence[str]], None] | None,
     web: bool,
 ) -> dict[str, Parity]:
     # In the same folder: only within one file system a folder is renamed in one step.
@@ -313,8 +309,6 @@ def _write(
             shutil.copytree(_PAGE, temporary, dirs_exist_ok=True)
             write_json(temporary / WEB, _web_json(model))
         write_manifest(temporary, MODEL_FILES)
-        if check is not None:
-            check(temporary, list(parities))
         if output_dir.exists():
             replaced = Path(tempfile.mkdtemp(prefix=f".{output_dir.name}.", dir=output_dir.parent))
             output_dir.replace(replaced)
