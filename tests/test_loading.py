@@ -268,7 +268,7 @@ def test_no_file_of_a_folder_changes_predictions_in_silence(kind: str, tagger: P
     )
     assert protected >= {*weights, "config.json", "tokenizer.json"}
     fields = json.loads((source / "config.json").read_text(encoding="utf-8"))
-    renamed = json.dumps(fields).replace("B-x", "B-y")
+    renamed = json.dumps(fields).replace('-x"', '-y"')
     (source / "config.json").write_text(renamed, encoding="utf-8")
     with pytest.raises(UserError, match=r"python -m modeling_star\.files") as error:
         Predictor(source).predict(TEXTS)
