@@ -34,8 +34,8 @@ def main() -> None:
     arguments, unknown = parser.parse_known_args()
     if unknown and unknown[0].partition("=")[0] in ("--check", "--max_changed"):
         parser.error(
-            f"there is no {unknown[0]}: write predict {arguments.model} --file dev.jsonl --output_file one.jsonl, the "
-            f"same with {arguments.output_dir}, and compare the two files"
+            f"there is no {unknown[0]}: write modeling-star predict {arguments.model} --file dev.jsonl "
+            f"--output_file one.jsonl, the same with {arguments.output_dir}, and compare the two files"
         )
     if unknown:
         parser.error(f"there is no {unknown[0]}: --help lists the arguments")
