@@ -23,7 +23,9 @@ from modeling_star.inference import Predictor
 
 
 MOST_BYTES = 8_000_000  # of a body
-MOST_CHARACTERS = 1_000_000  # of all texts of a request
+MOST_CHARACTERS = 300_000  # of all texts of a request
+# A CRF takes one step for each token of the longest text, about a tenth of a millisecond; requests wait meanwhile.
+MOST_TOKENS, MOST_OF_A_TEXT = 50_000, 5_000
 
 
 class LimitBody:
@@ -92,4 +94,9 @@ def predict(request: Texts) -> list[list[dict[str, Any]]]:
     if sum(map(len, request.texts)) > MOST_CHARACTERS:
         raise HTTPException(413, f"The texts have more than {MOST_CHARACTERS:,} characters.")
     with one_at_a_time:
+        tokens = [len(row) for row in predictor.tokenizer.backend_tokenizer.encode_batch(request.texts)]
+        if sum(tokens) > MOST_TOKENS or max(tokens) > MOST_OF_A_TEXT:
+            raise HTTPException(
+                413, f"A request may have {MOST_TOKENS:,} tokens, and each of its texts {MOST_OF_A_TEXT:,}: divide it."
+            )
         return predictor({"text": request.texts})["found"]

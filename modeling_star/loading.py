@@ -1,32 +1,26 @@
 """
-Load saved models, whole or not at all. Everything that uses a saved model, and does not train it, loads it here. The
-manifest of a folder says what was written into it.
+Load saved models, whole or not at all. Everything that uses a saved model, and does not train it, loads it here.
 
 `from_pretrained` fills weights that a file lacks with random numbers, and omits those that a model lacks, with a
 warning alone: predictions of such a model look like any others.
 """
 
-import hashlib
-import itertools
-import json
 import re
 import threading
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import transformers
 from huggingface_hub import utils as hub
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from .errors import UserError, is_bug
-from .files import MANIFEST, write_json
+from .files import ARGUMENTS, MANIFEST, check_files, check_labels, listed, read_fields
 
-
-MODEL_FILES = ("*.safetensors", "*.safetensors.index.json", "tokenizer.json", "tfidf.json")
-"""What the manifest of a trained model protects: weights and tokenizer. Its configuration may be edited."""
 
 # While transformers loads a model, no model of the process ties its weights; where two threads load at once, that can
 # stay so (5.23, findings/transformers_loads_in_threads.sh).
@@ -107,33 +101,16 @@ def load_config(name: str, **options: Any) -> PreTrainedConfig:
             f"The training of {name} is not finished: repeat its command with --resume_from_checkpoint last, or name "
             f"its checkpoint, {max(begun, key=lambda path: path.stat().st_mtime)}"
         )
-    config = AutoConfig.from_pretrained(name, **options)
+    if (folder / "config.json").is_file():
+        check_files(name, ("config.json", ARGUMENTS))
+        read_fields(folder / "config.json")
+    try:
+        config = AutoConfig.from_pretrained(name, **options)
+    except StrictDataclassError as error:
+        raise UserError(f"The configuration of {name} cannot be used: {error.__cause__ or error}") from error
     if (config.architectures or [""])[0].endswith(_WITH_LABELS):
-        _check_labels(name, config)
+        check_labels(name, config)
     return config
-
-
-def _check_labels(name: str, config: PreTrainedConfig) -> None:
-    """Compare `id2label` with `label2id`, which is made where a configuration has none."""
-    names = dict(sorted((int(number), str(label)) for number, label in config.id2label.items()))
-    if list(names) != list(range(len(names))):
-        raise UserError(
-            f"id2label in the config.json of {name} has the numbers {_listed(names)}: write them from 0 to "
-            f"{len(names) - 1}."
-        )
-    twice = [label for label in dict.fromkeys(names.values()) if list(names.values()).count(label) > 1]
-    if twice:
-        raise UserError(
-            f"id2label in the config.json of {name} has the name {_listed(twice)} more than once: give each label a "
-            "name of its own, in label2id too."
-        )
-    numbers = {label: number for number, label in names.items()}
-    if config.label2id is not None and {str(x): int(y) for x, y in config.label2id.items()} != numbers:
-        raise UserError(
-            f"id2label and label2id in the config.json of {name} differ: write the same names and numbers in both, "
-            f'"label2id": {json.dumps(numbers, ensure_ascii=False)}'
-        )
-    config.id2label, config.label2id = names, numbers
 
 
 def load_tokenizer(name: str, **options: Any) -> PreTrainedTokenizerBase:
@@ -170,7 +147,7 @@ def load_model(auto: str, name: str, **options: Any) -> PreTrainedModel:
         more = {key for key in more if not _UNUSED.search(key)}
     check_whole(name, model, missing, more)
     if type(model).__name__.endswith(_WITH_LABELS):
-        _check_labels(name, model.config)
+        check_labels(name, model.config)
     return model.eval()
 
 
@@ -191,13 +168,13 @@ def check_whole(name: str, model: PreTrainedModel, missing: Collection[str], mor
     advice = "Name the output folder of a finished training, or copy its files again."
     if missing:
         raise UserError(
-            f"The weights of {name} are not all there: {_listed(sorted(missing))} of a {kind} cannot be read from its "
+            f"The weights of {name} are not all there: {listed(sorted(missing))} of a {kind} cannot be read from its "
             f"file, and would be random. {advice}"
         )
     if more:
         raise UserError(
             f"The weights of {name} are not those of its config.json: a {kind} of this shape has no "
-            f"{_listed(sorted(more))}. {advice}"
+            f"{listed(sorted(more))}. {advice}"
         )
     check_finite(name, model.state_dict())
 
@@ -227,72 +204,9 @@ def _is_real(tensor: Any) -> bool:
     )
 
 
-def _listed(names: Collection[Any]) -> str:
-    first = ", ".join(str(name) for name in itertools.islice(names, 3))
-    return first + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
 # ------ files
 
 
 def is_own(name: str) -> bool:
     """Whether a training of this package wrote a folder."""
     return any(Path(name, file).is_file() for file in (MANIFEST, "arguments.json"))
-
-
-def check_files(name: str) -> None:
-    """
-    Compare the weights and the tokenizer in a folder with its manifest; one of a version up to 0.2, or with single
-    files of a training, has none.
-
-    Raises:
-        UserError: a file is missing, or is not as it was written.
-    """
-    folder = Path(name)
-    if (folder / MANIFEST).is_file() and (fault := find_change(folder, MODEL_FILES)):
-        raise UserError(
-            f"{fault} in {name}: copy its files again. If you changed the file on purpose, delete {folder / MANIFEST}."
-        )
-
-
-def find_change(folder: Path, patterns: Collection[str] = ("*",)) -> str | None:
-    """
-    The first file of a manifest that is not as it was written, in words, or `None`.
-
-    Raises:
-        UserError: the manifest cannot be read.
-    """
-    try:
-        files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"].items()
-        wanted = [(name, as_written) for name, as_written in files if any(map(Path(name).match, patterns))]
-    except (ValueError, LookupError, AttributeError) as error:
-        raise UserError(
-            f"{folder / MANIFEST} cannot be read ({error}): copy the folder again, or delete it."
-        ) from error
-    for name, as_written in wanted:
-        path = folder / name
-        if not path.is_file():
-            return f"{name} is missing"
-        if path.stat().st_size != as_written["size"] or _describe(path) != as_written:
-            return f"{name} is not as it was written"
-    return None
-
-
-def _describe(path: Path) -> dict[str, Any]:
-    """The size and the hash of a file."""
-    with path.open("rb") as file:
-        return {"size": path.stat().st_size, "blake2b": hashlib.file_digest(file, "blake2b").hexdigest()}
-
-
-def write_manifest(folder: Path, patterns: Iterable[str] = ("**/*",)) -> None:
-    """
-    Write the sizes and hashes of the files of a folder.
-
-    Args:
-        folder: of a checkpoint, whose files all count, in subfolders too; or of a trained model.
-        patterns: of the files that count.
-    """
-    found = {path for pattern in patterns for path in folder.glob(pattern)}
-    paths = sorted(path for path in found if path.is_file() and path.name != MANIFEST)
-    files = {path.relative_to(folder).as_posix(): _describe(path) for path in paths}
-    write_json(folder / MANIFEST, {"files": files})

@@ -2,8 +2,11 @@
 
 import json
 import os
+import shlex
 import shutil
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +19,7 @@ import pytest
 import torch
 from common import TINY
 from safetensors.torch import load_file, save_file
+from saved_models import saved, with_vocabulary
 from transformers import BertConfig, BertForMaskedLM, BertForTokenClassification
 
 import modeling_star
@@ -23,6 +27,7 @@ from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
 from modeling_star.inference import Predictor
 from modeling_star.inference.export import load as load_for_export
+from modeling_star.inference.export import write_export
 from modeling_star.loading import load_config, load_model
 from modeling_star.training.arguments import ClassificationModelArguments
 from modeling_star.training.build import saved_model
@@ -50,9 +55,20 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
+@pytest.fixture
+def tagger(tmp_path: Path) -> Path:
+    """A tagger with a CRF that knows its vocabulary, as a training leaves it."""
+    folder = saved(tmp_path / "tagger", "TokenClassification", id2label={0: "O", 1: "B-x", 2: "I-x"}, use_crf=True)
+    with_vocabulary(folder)
+    seal_model(folder)
+    return folder
+
+
 def edit_config(folder: Path, **fields: Any) -> None:
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+    if (folder / "manifest.json").is_file():
+        seal_model(folder)
 
 
 def edit_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], Any], is_sealed: bool = True) -> None:
@@ -228,3 +244,60 @@ def test_the_checkpoint_of_a_training_that_is_not_finished_is_named(tmp_path: Pa
     with pytest.raises(UserError) as refused:
         load_config(str(tmp_path))
     assert str(tmp_path / "checkpoint-7") in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["model", "export"])
+def test_no_file_of_a_folder_changes_predictions_in_silence(kind: str, tagger: Path, tmp_path: Path) -> None:
+    """A byte is another, at several places of each file; a change on purpose is accepted by the line of the error."""
+    source = tagger
+    if kind == "export":
+        source = tmp_path / "export"
+        write_export(*load_for_export(str(tagger)), source, web=True)
+    expected, protected = Predictor(source).predict(TEXTS), set()
+    for file in sorted(path for path in source.iterdir() if path.is_file()):
+        content = file.read_bytes()
+        for place in range(0, len(content), max(len(content) // 4, 1)):
+            changed = Path(shutil.copytree(source, tmp_path / "changed", dirs_exist_ok=True))
+            (changed / file.name).write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+            try:
+                assert Predictor(changed).predict(TEXTS) == expected
+            except UserError:
+                protected.add(file.name)
+    weights = (
+        ["model.safetensors", "tokenizer_config.json"] if kind == "model" else ["model.onnx", "crf.json", "web.json"]
+    )
+    assert protected >= {*weights, "config.json", "tokenizer.json"}
+    fields = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    renamed = json.dumps(fields).replace('-x"', '-y"')
+    (source / "config.json").write_text(renamed, encoding="utf-8")
+    with pytest.raises(UserError, match=r"python -m modeling_star\.files") as error:
+        Predictor(source).predict(TEXTS)
+    command = shlex.split(str(error.value).partition("write ")[2])
+    subprocess.run([sys.executable, *command[1:]], check=True)
+    assert Predictor(source).saved.config.id2label[1] == "B-y"
+    found = [[(each["label"], each["start"]) for each in row] for _, row in Predictor(source).predict(TEXTS)]
+    assert found == [[("y", each["start"]) for each in row] for _, row in expected]
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        *({"id2label": wrong} for wrong in ("x", ["a"], {"a": "b"}, {"0": "a", "7": "b"})),
+        *({"label2id": wrong} for wrong in ("x", [1])),
+        *({"auto_map": wrong} for wrong in (None, "x", [])),
+        *({"architectures": wrong} for wrong in ("x", [3], {"a": 1}, None)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", ["model", "export"])
+def test_a_field_of_another_kind_is_one_line(kind: str, field: dict[str, Any], folder: Path) -> None:
+    if kind == "export":  # its configuration is read before its model
+        (folder / "model.safetensors").rename(folder / "model.onnx")
+    (folder / "manifest.json").unlink()
+    edit_config(folder, **field)
+    with pytest.raises(UserError):
+        Predictor(folder).predict(TEXTS)
+    edit_config(folder, architectures=["StarTransformerForSequenceClassification"])
+    (folder / "arguments.json").write_text("[]", encoding="utf-8")
+    with pytest.raises(UserError, match="arguments"):
+        Predictor(folder)

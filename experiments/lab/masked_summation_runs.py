@@ -8,6 +8,7 @@ interrupted run resumes from its last checkpoint, and tables and figures are mad
 import logging
 import math
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -29,7 +30,7 @@ from lab.summation_arguments import SummationArguments
 from modeling_star.errors import UserError
 from modeling_star.evaluation.metrics import metrics_for
 from modeling_star.evaluation.reports import plot_training_curves
-from modeling_star.publish.run_card import typed_command
+from modeling_star.publish.run_card import shown_command
 from modeling_star.runs.cli_errors import as_main_process, script_messages
 from modeling_star.runs.output_folder import DECISIVE
 from modeling_star.training.checkpoints import last_checkpoint
@@ -198,7 +199,7 @@ class Experiment:
             "arguments": self.arguments,
             "config": system.fields,
             "environment": read_environment(folder),
-            "command": typed_command(),
+            "command": shown_command(sys.argv),
         }
         if self.options.keep_models:
             trainer.save_model(str(folder))

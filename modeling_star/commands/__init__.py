@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import missing_package
+from ..training.arguments import RunArguments
 from ..version import __version__
 from .parser import check_typed, load_recipe, parse
 
@@ -66,6 +67,7 @@ def main() -> None:
 
 def run(name: str) -> None:
     """Run a command with the arguments of `sys.argv`. A package that is not installed is named with its extra."""
+    RunArguments.typed = tuple(sys.argv)
     try:
         importlib.import_module(f".{_MODULES.get(name, name)}", __name__).main()
     except KeyboardInterrupt:  # while packages are imported, or a command has nothing to continue
@@ -74,6 +76,8 @@ def run(name: str) -> None:
     except ModuleNotFoundError as error:
         extras = _EXTRAS.get(name, "train")
         raise SystemExit(f"modeling-star {name}: {missing_package(error, extras)}") from error
+    finally:
+        RunArguments.typed = ()
 
 
 def parse_run(

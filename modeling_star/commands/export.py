@@ -2,13 +2,12 @@
 Export a trained model to ONNX Runtime, which needs neither PyTorch nor this package.
 
     modeling-star export outputs/reviews --format onnx --int8 --output_dir outputs/reviews-onnx
-    modeling-star export outputs/tagger --int8 --check dev.jsonl --output_dir outputs/tagger-onnx
+    modeling-star export outputs/tagger --int8 --output_dir outputs/tagger-onnx
     python outputs/reviews-onnx/predict.py "A fine film."
     modeling-star export outputs/tagger --web --output_dir outputs/page
 
 The exported file is compared with PyTorch on sample texts, and refused where it differs by more than 1e-4 (relative
-where an output is above 1). With --check, PyTorch and all files predict the texts of a file; one that changes more
-than --max_changed of the entities or labels is an error, and nothing is written. The folder holds model.onnx, with
+where an output is above 1). The folder holds model.onnx, with
 --int8 also model.int8.onnx, tokenizer.json, config.json with the labels, and predict.py. With --web it is also a page
 that predicts in the browser of its reader; npm install --prefix OUT fetches what it imports.
 """
@@ -17,14 +16,8 @@ import argparse
 import logging
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from . import LOG_LEVEL_HELP, LOG_LEVELS
-from .predict import load_saved, read_rows
-
-
-if TYPE_CHECKING:
-    from ..inference.export_check import ExportCheck
 
 
 def main() -> None:
@@ -36,26 +29,16 @@ def main() -> None:
     parser.add_argument("--int8", action="store_true", help="also write the model with weights of 8 bits")
     parser.add_argument("--web", action="store_true", help="also write a page that predicts in the browser")
     parser.add_argument("--sample_file", type=Path, metavar="FILE", help="texts to compare on, one per line")
-    parser.add_argument(
-        "--check",
-        type=Path,
-        metavar="FILE",
-        help="predict its texts with PyTorch and every exported file, and print the entities or labels that change; "
-        "any file that `predict --file` reads",
-    )
-    parser.add_argument(
-        "--max_changed",
-        type=float,
-        metavar="X",
-        help="the largest share of them that may change (default: 0.001); 0: none",
-    )
     parser.add_argument("--trust_remote_code", action="store_true", help="run the code in the model's folder")
     parser.add_argument("--log_level", choices=LOG_LEVELS, default="passive", help=LOG_LEVEL_HELP)
-    arguments = parser.parse_args()
-    if arguments.max_changed is not None and arguments.check is None:
-        parser.error("--max_changed needs --check dev.jsonl")
-    if arguments.max_changed is not None and not 0 <= arguments.max_changed <= 1:
-        parser.error(f"--max_changed {arguments.max_changed:g} is no share: write one from 0 to 1, as 0.01")
+    arguments, unknown = parser.parse_known_args()
+    if unknown and unknown[0].partition("=")[0] in ("--check", "--max_changed"):
+        parser.error(
+            f"there is no {unknown[0]}: write modeling-star predict {arguments.model} --file dev.jsonl "
+            f"--output_file one.jsonl, the same with {arguments.output_dir}, and compare the two files"
+        )
+    if unknown:
+        parser.error(f"there is no {unknown[0]}: --help lists the arguments")
 
     from ..errors import UserError
     from ..inference.onnx_runtime import check_output_dir
@@ -82,12 +65,9 @@ def main() -> None:
                 texts = tuple(filter(None, map(str.strip, arguments.sample_file.read_text("utf-8").splitlines())))
                 if not texts:
                     raise UserError(f"{arguments.sample_file} has no text: write one per line.")
-            check = export_check(arguments)
             with loading("FOLDER", arguments.model):
                 model, tokenizer = load(arguments.model, arguments.trust_remote_code)
-            parities = write_export(
-                model, tokenizer, arguments.output_dir, arguments.int8, texts, check, arguments.web
-            )
+            parities = write_export(model, tokenizer, arguments.output_dir, arguments.int8, texts, arguments.web)
     finally:
         logging.disable(before)
     for name, parity in parities.items():
@@ -97,8 +77,6 @@ def main() -> None:
             f"{parity.agreement:.1%} of the best labels equal ({parity.batches} batches of sample texts, "
             f"{parity.shortest} to {parity.longest} tokens)"
         )
-    if arguments.int8 and arguments.check is None:
-        print("Such texts are few: --check FILE counts the predictions that 8 bits change on yours.")
     if arguments.web:
         folder = shlex.quote(str(arguments.output_dir))
         print(
@@ -106,21 +84,3 @@ def main() -> None:
             f"      python -m http.server --bind 127.0.0.1 --directory {folder}\n"
             "      and open http://127.0.0.1:8000"
         )
-
-
-def export_check(arguments: argparse.Namespace) -> "ExportCheck | None":
-    """What `--check` asks for, its file read; `None` without it."""
-    if arguments.check is None:
-        return None
-    from ..data.files import missing_file
-    from ..errors import UserError
-    from ..inference.export_check import MAX_CHANGED, ExportCheck
-
-    if not arguments.check.exists():
-        raise UserError(missing_file(arguments.check))
-    saved = load_saved(arguments.model, arguments.trust_remote_code)
-    unasked = dict.fromkeys(("question", "text_column_name", "column_names"))
-    options = argparse.Namespace(texts=[], file=[str(arguments.check)], pairs=bool(saved.takes_pairs), **unasked)
-    rows, *_ = read_rows(saved, options)
-    allowed = MAX_CHANGED if arguments.max_changed is None else arguments.max_changed
-    return ExportCheck(saved, list(rows), str(arguments.check), allowed)

@@ -233,8 +233,9 @@ def check_typed(groups: tuple[type, ...], typed: Sequence[str]) -> None:
                 if not path.exists():
                     kind_of(path, Options())
         has_recipe = not "".join(typed[:1]).startswith("--")  # which may name the columns
-        output = Path("".join(given.get("output_dir", ())[:1]) or "nothing")
-        begins = not {"resume_from_checkpoint", "seeds"} & given.keys() and "WORLD_SIZE" not in os.environ
+        output = Path("".join(given.get("output_dir", ())[:1]))
+        begins = bool(output.name) and not {"resume_from_checkpoint", "seeds"} & given.keys()
+        begins &= "WORLD_SIZE" not in os.environ
         exists = output.exists() or any(map(Path.is_file, output.parents))
         if begins and not has_recipe and exists and not any(output.glob("checkpoint-*")):
             check_empty(output, [name for name in folder_contents(output) if name != ARGUMENTS], "name another folder")

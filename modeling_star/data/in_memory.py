@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import UserError
+from .encodings import HALF_CHARACTER
 from .labels import NO_LABEL, short_repr
 
 
@@ -19,7 +20,7 @@ def texts_of(given: Any, name: str, call: str) -> list[str]:
     """Texts of a list, an array `[n]` or `[n, 1]`, a column of a table, or a table of one column."""
     rows = _rows(given, name, call)
     for row, text in enumerate(rows):
-        if not isinstance(text, str):
+        if not _is_text(text):
             raise UserError(f"{name}[{row}] is {_shown(text)}, not a text: omit this row, or write a string.")
     return list(map(str, rows))  # also numpy's strings
 
@@ -28,7 +29,7 @@ def sentences_of(given: Any, name: str, call: str, takes_texts: bool = False) ->
     """Sentences as lists of words; with `takes_texts` a row may be a text, which is returned as it is."""
     sentences: list[Any] = []
     for row, given_row in enumerate(_rows(given, name, call)):
-        if isinstance(given_row, str) and takes_texts:
+        if takes_texts and _is_text(given_row):
             sentences.append(str(given_row))
             continue
         if isinstance(given_row, str):
@@ -36,7 +37,7 @@ def sentences_of(given: Any, name: str, call: str, takes_texts: bool = False) ->
             raise UserError(f"{name}[{row}] is the text {short_repr(given_row)}, not a list of words: write {line}.")
         words = _rows(given_row, f"{name}[{row}]", call)
         for index, word in enumerate(words):
-            if not isinstance(word, str):
+            if not _is_text(word):
                 raise UserError(f"{name}[{row}][{index}] is {_shown(word)}, not a word: write a string.")
         sentences.append(list(map(str, words)))
     return sentences
@@ -75,7 +76,7 @@ def _check_labels(labels: Sequence[Any], name_of_row: Callable[[int], str]) -> t
                 f"{name_of_row(row)} is {short_repr(label)}, and one label is needed. For several write "
                 "MultiOutputClassifier(StarClassifier()).fit(texts, MultiLabelBinarizer().fit_transform(labels))"
             )
-        if pd.isna(label):
+        if pd.isna(label) or (isinstance(label, str) and not _is_text(label)):
             raise UserError(f"{name_of_row(row)} is {_shown(label)}, not a label: omit this row.")
         value = label.item() if isinstance(label, np.generic) else label
         if type(value) not in (str, bool, int, float):
@@ -152,5 +153,12 @@ def _rows(given: Any, name: str, call: str) -> list[Any]:
     return [row.as_py() if hasattr(row, "as_py") else row for row in given]  # pyarrow's cells
 
 
+def _is_text(value: Any) -> bool:
+    """Whether a value is a string that has a form in UTF-8."""
+    return isinstance(value, str) and (value.isascii() or HALF_CHARACTER.search(value) is None)
+
+
 def _shown(value: Any) -> str:
+    if isinstance(value, str) and not _is_text(value):
+        return f"{short_repr(value)} with half a surrogate pair"
     return "missing (None or NaN)" if pd.api.types.is_scalar(value) and pd.isna(value) else short_repr(value)

@@ -197,11 +197,13 @@ def tokenizing(texts: Sequence[Any] = ()) -> Iterator[None]:
     Name the text that a tokenizer cannot read.
 
     Raises:
-        UserError: instead of a panic of the library, which is no Exception.
+        UserError: instead of a panic of the library, which is no Exception, and of its errors, which are no others.
     """
     try:
         yield
     except BaseException as error:
+        if type(error) is Exception:  # its vocabulary lacks [UNK], say
+            raise UserError(f"The tokenizer cannot be used ({error}): copy tokenizer.json again.") from error
         if type(error).__name__ != "PanicException":
             raise
         text = max(map(str, texts), key=len, default="")

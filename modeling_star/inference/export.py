@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..data.entities import EntityGroups
 from ..data.windows import max_length_or_none
 from ..errors import UserError
-from ..files import no_empty_folder, write_json
+from ..files import MODEL_FILES, no_empty_folder, write_json, write_manifest
 from ..loading import load_config, load_model, load_tokenizer
 from ..models.modeling_encoder import longest_input
 from ..models.saving import AUTO_CLASSES
@@ -241,7 +241,6 @@ def write_export(
     output_dir: Path,
     int8: bool = False,
     texts: Sequence[str] = SAMPLES,
-    check: Callable[[Path, Sequence[str]], None] | None = None,
     web: bool = False,
 ) -> dict[str, Parity]:
     """
@@ -256,8 +255,6 @@ def write_export(
         output_dir: new, or an earlier export.
         int8: also write weights of 8 bits.
         texts: to compare outputs on.
-        check: is called with the folder and the names of its models before it appears, such as an `ExportCheck`; an
-            error leaves nothing.
         web: also write `index.html`, its script, what that reads, and `package.json` for what it imports.
 
     Returns:
@@ -265,7 +262,7 @@ def write_export(
 
     Raises:
         UserError: the model cannot be exported, `output_dir` has other files, the float32 file differs by more than
-            TOLERANCE, the check fails, or the page cannot run such a model.
+            TOLERANCE, or the page cannot run such a model.
     """
     check_output_dir(output_dir)
     if web:
@@ -273,7 +270,7 @@ def write_export(
     names = input_names(tokenizer)
     batches = list(sample_batches(tokenizer, names, texts))
     with no_empty_folder(output_dir.parent):
-        return _write(model, tokenizer, output_dir, names, batches, int8, check, web)
+        return _write(model, tokenizer, output_dir, names, batches, int8, web)
 
 
 def _write(
@@ -283,7 +280,6 @@ def _write(
     names: Sequence[str],
     batches: Sequence[dict[str, np.ndarray]],
     int8: bool,
-    check: Callable[[Path, Sequence[str]], None] | None,
     web: bool,
 ) -> dict[str, Parity]:
     # In the same folder: only within one file system a folder is renamed in one step.
@@ -302,7 +298,9 @@ def _write(
             quantize(temporary / "model.onnx", temporary / "model.int8.onnx")
             parities["model.int8.onnx"] = compare(model, temporary / "model.int8.onnx", batches)
         tokenizer.backend_tokenizer.save(str(temporary / "tokenizer.json"))
-        model.config.to_json_file(temporary / "config.json", use_diff=False)
+        fields = model.config.to_dict()
+        fields.pop("_name_or_path", None)  # a folder of this machine
+        write_json(temporary / "config.json", fields)
         write_json(temporary / "arguments.json", _arguments(model.name_or_path))
         if getattr(model, "crf", None) is not None:
             (temporary / CRF).write_text(json.dumps(_crf_json(model)), encoding="utf-8")
@@ -310,8 +308,7 @@ def _write(
         if web:
             shutil.copytree(_PAGE, temporary, dirs_exist_ok=True)
             write_json(temporary / WEB, _web_json(model))
-        if check is not None:
-            check(temporary, list(parities))
+        write_manifest(temporary, MODEL_FILES)
         if output_dir.exists():
             replaced = Path(tempfile.mkdtemp(prefix=f".{output_dir.name}.", dir=output_dir.parent))
             output_dir.replace(replaced)

@@ -1,6 +1,7 @@
 """Check the texts that programs give to a `Predictor`."""
 
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -40,6 +41,8 @@ def texts_of(
             raise UserError(f"Text {number} is {shown(text)}, and not a text: write a string or a list of words.")
         if any(not side.isascii() and side != side.encode(errors="ignore").decode() for side in sides):
             raise UserError(f"Text {number}, {shown(text)}, has half a surrogate pair: read its file as UTF-8.")
+        if any(len(side) > _MOST_MARKS and _MARKS.search(side) for side in sides):
+            raise UserError(f"Text {number}, {shown(text)}, has {_MOST_MARKS:,} marks in a row: omit some of them.")
         if pairs or (task == "question-answering" and isinstance(text, tuple)):
             if isinstance(text, str) or len(sides) != 2:
                 raise UserError(f"Text {number} is {shown(text)}, and {name} reads pairs: write (first, second).")
@@ -49,6 +52,11 @@ def texts_of(
         else:
             checked.append(text if isinstance(text, str) else sides)
     return checked
+
+
+# The tokenizers library tries a link again without each of the marks after it, and panics after 10 million of them.
+_MOST_MARKS = 5_000_000
+_MARKS = re.compile(rf"[!-.:-@[-`{{-~]{{{_MOST_MARKS}}}")
 
 
 def shown(value: Any) -> str:

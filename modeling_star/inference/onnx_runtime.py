@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import UserError
+from ..files import MANIFEST
 
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ INSTALLED = ("node_modules", "package-lock.json")
 """What npm writes for the page."""
 _FILES = {
     *("model.onnx", "model.int8.onnx", "tokenizer.json", "config.json", "arguments.json", "predict.py", CRF),
-    *("index.html", "predict.js", "package.json", WEB, *INSTALLED),
+    *(MANIFEST, "index.html", "predict.js", "package.json", WEB, *INSTALLED),
 }
 
 

@@ -7,6 +7,7 @@ Predict with an exported model, without PyTorch: pip install onnxruntime numpy t
 """
 
 import argparse
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,21 @@ FOLDER = Path(__file__).parent
 COLUMNS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
 
 
+def check_files() -> None:
+    """End where a file of the folder is not as `export` wrote it."""
+    for name, written in json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))["files"].items():
+        if hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() != written["sha256"]:
+            raise SystemExit(
+                f"{name} is not as it was written: copy it or export the model again. If you changed it on purpose, "
+                f"write python -m modeling_star.files {FOLDER}"
+            )
+
+
 def run(texts: list[Any], file: str = "model.onnx") -> tuple[list[Encoding], dict[str, np.ndarray]]:
     """Tokens and outputs of a batch of texts or pairs of texts."""
-    session = onnxruntime.InferenceSession(FOLDER / file)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # as in the browser: what a file has for other runtimes is no news
+    session = onnxruntime.InferenceSession(FOLDER / file, options)
     encodings = Tokenizer.from_file(str(FOLDER / "tokenizer.json")).encode_batch(texts)
     inputs = {x.name: np.array([getattr(row, COLUMNS[x.name]) for row in encodings]) for x in session.get_inputs()}
     names = [output.name for output in session.get_outputs()]
@@ -36,6 +49,7 @@ def main() -> None:
     parser.add_argument("--pairs", action="store_true")
     parser.add_argument("--file", default="model.onnx")
     arguments = parser.parse_args()
+    check_files()
     texts = arguments.texts
     config = json.loads((FOLDER / "config.json").read_text(encoding="utf-8"))
     labels = {int(index): label for index, label in config.get("id2label", {}).items()}

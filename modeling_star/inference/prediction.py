@@ -1,7 +1,6 @@
 """Predict with a saved model of any task: entities, labels, numbers or answers."""
 
 import hashlib
-import json
 import logging
 import sys
 from collections import Counter
@@ -19,6 +18,7 @@ from ..data.text_types import QuestionContext, Text, joined
 from ..data.windows import Shortened, Window, cut_windows, longest_run, max_length_or_none, shorten, tokenizing
 from ..data.writing_systems import between_words
 from ..errors import UserError
+from ..files import check_files, check_labels, read_fields
 from ..version import __version__
 from .inputs import texts_of
 from .operating_point import OperatingPoint, check_targets, choose_point
@@ -84,8 +84,10 @@ class SavedModel:
         """
         onnx = exported_file(name)
         folder = Path(name) if onnx is None else onnx.parent
+        if onnx is not None:
+            check_files(str(folder))
         path = folder / "arguments.json"
-        arguments = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        arguments = read_fields(path) if path.is_file() else {}
         if arguments.get("model_type") == "tfidf":
             return cls(name, "tfidf", arguments)
         if onnx is None and not as_written:
@@ -809,17 +811,13 @@ def read_config(folder: Path) -> SimpleNamespace:
     Raises:
         UserError: there is none, or it has no labels.
     """
-    path = folder / "config.json"
-    try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-        labels = {int(number): label for number, label in fields["id2label"].items()}
-    except (OSError, ValueError, LookupError, AttributeError) as error:
-        raise UserError(
-            f"{path} cannot be read ({error}): export the model again, or copy its files again."
-        ) from error
-    names = dict(sorted(labels.items()))
-    defaults = {"problem_type": None, "architectures": None}
-    return SimpleNamespace(**{**defaults, **fields, "id2label": names, "num_labels": len(names)})
+    fields = read_fields(folder / "config.json")
+    if not fields.get("id2label"):
+        raise UserError(f"{folder / 'config.json'} has no id2label, the names of the labels: export the model again.")
+    config = SimpleNamespace(**{"problem_type": None, "architectures": None, "label2id": None, **fields})
+    check_labels(str(folder), config)
+    config.num_labels = len(config.id2label)
+    return config
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:

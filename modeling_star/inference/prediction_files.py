@@ -15,14 +15,16 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from filelock import FileLock, Timeout
+
 from ..data.writing_systems import between_words
 from ..errors import UserError
-from ..files import no_empty_folder
+from ..files import LOCK, no_empty_folder
 from .output_rows import (
     TABLES,
     InputColumns,
@@ -91,7 +93,8 @@ def _with_delimiter(window: Window, predictor: "Predictor") -> Window:
 
 
 def predict_window(predictor: "Predictor", window: Window) -> Predicted:
-    return with_sources(window, predictor.predict([text for _, text in window]))
+    numbers = [number if source.index is None else source.index + 1 for number, (source, _) in enumerate(window, 1)]
+    return with_sources(window, predictor._predict([text for _, text in window], numbers))
 
 
 def with_sources(window: Window, predicted: Sequence[tuple["Text", list[Prediction]]]) -> Predicted:
@@ -161,26 +164,28 @@ def predict_to_file(
         predictor.layers = "PyTorch"
     options = {**predictor.options, **options, "columns": asdict(columns)}
     with _begun(output, folder, json.loads(json.dumps(options)), processes.index == 0):
-        keys = []
+        keys, count = [], 0
         written = _parts(folder, output.suffix)
         numbers = {key.split("-")[0] for key in written}
 
         def missing() -> Iterator[tuple[Path, Window]]:
             """The parts of this process that are not written."""
+            nonlocal count
             for number, window in enumerate(windows(rows, predictor)):
                 content = hashlib.blake2b(repr(window).encode(), digest_size=8).hexdigest()
                 keys.append(f"{number:08}-{content}")
+                count += len(window)
+                if f"{number:08}" in numbers and keys[-1] not in written:
+                    raise UserError(
+                        f"{folder} has predictions of other texts: the input has changed. Delete the folder, or name "
+                        "another --output_file."
+                    )
                 # Without a part there is only an output if the main process has joined all parts.
-                if number % processes.count == processes.index and not output.exists():
-                    if f"{number:08}" in numbers and keys[-1] not in written:
-                        raise UserError(
-                            f"{folder} has predictions of other texts: the input has changed. Delete the folder, or "
-                            "name another --output_file."
-                        )
-                    if keys[-1] not in written or not _is_whole(written[keys[-1]]):
-                        yield folder / keys[-1], window
-                        continue
-                progress(len(window))
+                is_due = number % processes.count == processes.index and not output.exists()
+                if is_due and (keys[-1] not in written or not _is_whole(written[keys[-1]])):
+                    yield folder / keys[-1], window
+                else:
+                    progress(len(window))
 
         for part, predicted in predict(predictor, missing()):
             _write_part(part, [columns.row(*row) for row in predicted], columns, predictor, output.suffix)
@@ -188,34 +193,52 @@ def predict_to_file(
         if processes.index == 0:
             if not keys:
                 raise UserError("There is no text in the input: name a file with texts.")
-            latest, count_seen = time.monotonic(), 0
-            while not output.exists():
-                parts = _parts(folder, output.suffix)
-                if all(key in parts for key in keys):
-                    _join([parts[key] for key in keys], columns, output, folder)
-                    count = sum(int(parts[key].stem.split("-")[-2]) for key in keys)
-                    continue
-                # Those of the other processes are missing. Where one fails, a launcher ends this one.
-                if len(parts) > count_seen:
-                    latest, count_seen = time.monotonic(), len(parts)
-                if time.monotonic() - latest > PATIENCE:
-                    raise UserError(
-                        f"{len(keys) - len(parts)} parts in {folder} are missing, and none was written for "
-                        f"{PATIENCE / 60:g} minutes: repeat the command, which predicts what is missing."
-                    )
-                time.sleep(0.1)
-            shutil.rmtree(folder)
+            if not output.exists():  # it does where an earlier process ended after it was joined
+                _join(_awaited(folder, keys, output.suffix), columns, output, folder)
+            for part in _parts(folder, output.suffix).values():
+                part.unlink()
+            shutil.rmtree(folder)  # the options last, by which a repeated command knows its output
             return count
     return 0
+
+
+def _awaited(folder: Path, keys: Sequence[str], suffix: str) -> list[Path]:
+    """
+    The parts of all windows, when those of the other processes are written; where one fails, a launcher ends this one.
+
+    Raises:
+        UserError: none was written for PATIENCE seconds.
+    """
+    latest, count_seen = time.monotonic(), 0
+    while not (parts := _parts(folder, suffix)).keys() >= set(keys):
+        if len(parts) > count_seen:
+            latest, count_seen = time.monotonic(), len(parts)
+        if time.monotonic() - latest > PATIENCE:
+            raise UserError(
+                f"{len(keys) - len(parts)} parts in {folder} are missing, and none was written for "
+                f"{PATIENCE / 60:g} minutes: repeat the command, which predicts what is missing."
+            )
+        time.sleep(0.1)
+    return [parts[key] for key in keys]
 
 
 @contextmanager
 def _begun(output: Path, folder: Path, options: dict[str, Any], is_main: bool) -> Iterator[None]:
     """Make the folder of the parts, or check that it is of the same run; after an error it stays only with parts."""
     check_output(output)
-    with no_empty_folder(output.parent):
+    with no_empty_folder(output.parent), ExitStack() as at_the_end:
         folder.mkdir(exist_ok=True)
         path = folder / _OPTIONS
+        if is_main:
+            try:
+                at_the_end.enter_context(FileLock(folder / LOCK, timeout=0))
+            except Timeout:
+                raise UserError(
+                    f"Another process writes {output}: wait until it has ended, or name another --output_file."
+                ) from None
+            if output.exists() and not path.is_file():
+                shutil.rmtree(folder)
+                check_output(output)
         if before := _recorded(folder):
             changed = [name for name in options if before.get(name) != options[name]]
             if changed:
@@ -230,7 +253,7 @@ def _begun(output: Path, folder: Path, options: dict[str, Any], is_main: bool) -
         try:
             yield
         except BaseException:
-            if is_main and {each.name for each in folder.iterdir()} <= {path.name}:
+            if is_main and {each.name for each in folder.iterdir()} <= {path.name, LOCK}:
                 shutil.rmtree(folder)
             raise
 

@@ -12,8 +12,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from ..errors import UserError
-from ..files import write_atomically, write_json
-from ..loading import check_files, check_finite, reading_model, write_manifest
+from ..files import check_files, write_atomically, write_json, write_manifest
+from ..loading import check_finite, reading_model
 
 
 # The files of a saved model: labels and terms, and their numbers.

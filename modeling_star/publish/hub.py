@@ -8,6 +8,7 @@ from pathlib import Path
 from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from transformers import TrainingArguments
+from transformers.dynamic_module_utils import get_relative_import_files
 
 from ..errors import UserError
 from ..files import ARGUMENTS, REPORT
@@ -17,11 +18,12 @@ from ..training.sources import unreachable_errors
 
 NEEDED = {"config.json": "the configuration", "model.safetensors": "the weights", "README.md": "the model card"}
 SHARED = (
-    *("config.json", "generation_config.json", "model*.safetensors", "model.safetensors.index.json", "*.py"),
+    *("config.json", "generation_config.json", "model*.safetensors", "model.safetensors.index.json"),
     *("manifest.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.json", "vocab.txt", "merges.txt", "README.md"),
 )
-"""The files of a model that are uploaded: no pickles, which may hide code, and nothing that was put beside them."""
+"""The files of a model that are uploaded, with the code that auto_map names: no pickles, which may hide code, and
+nothing that was put beside them."""
 
 # Those of a run of version 0.2 are beside the model.
 _REPORTS = (
@@ -63,20 +65,24 @@ def files_to_share(folder: Path, predictions: bool = False, examples: bool = Fal
             "in its code, or add --examples."
         )
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    for value in config.get("auto_map", {}).values():
-        module = value.rpartition(".")[0] if isinstance(value, str) and "--" not in value else ""
-        if module and not (folder / f"{module}.py").is_file():
+    code: set[Path] = set()
+    for value in (config.get("auto_map") or {}).values():
+        module = folder / f"{value.rpartition('.')[0]}.py" if isinstance(value, str) and "--" not in value else None
+        if module is None or module in code:
+            continue
+        if not module.resolve().is_relative_to(folder.resolve()) or not module.is_file():
             raise UserError(
-                f"{folder} has no {module}.py, which auto_map in its config.json names: copy {CODE}/ there from the "
-                "training's output folder."
+                f"{folder} has no {module.relative_to(folder)}, which auto_map in its config.json names: copy {CODE}/ "
+                "there from the training's output folder."
             )
+        code |= {module, *map(Path, get_relative_import_files(str(module)))}
     reports = _REPORTS + (_PREDICTIONS if predictions else ())
 
     def chosen(patterns: tuple[str, ...], of: Path = folder) -> list[str]:
         return [name for name in _files_in(of) if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
-    code = [f"{CODE}/{name}" for name in chosen(("*.py",), folder / CODE)]
-    return chosen(SHARED + reports) + code + [f"{REPORT}/{name}" for name in chosen(reports, folder / REPORT)]
+    files = chosen(SHARED + reports) + sorted(path.relative_to(folder).as_posix() for path in code)
+    return files + [f"{REPORT}/{name}" for name in chosen(reports, folder / REPORT)]
 
 
 def _files_in(folder: Path) -> list[str]:

@@ -34,25 +34,8 @@ _VERSIONS = ("modeling-star", "transformers", "torch", "tokenizers", "datasets")
 _HUB_METRICS = {"pearson": "pearsonr", "macro_f1": "f1", "micro_f1": "f1", "weighted_f1": "f1"}
 TITLES: dict[str, str] = {}
 """Names of metrics that are no word with a capital, by their keys."""
-# Invented examples by language: a sentence without one word, the word, a question that it answers, and a review.
-_INVENTED = {
-    "en": (
-        *("Anna drove from Oslo to {} on Sunday.", "Bergen"),
-        *("Where did Anna drive?", "It begins slowly and ends with a wonderful surprise."),
-    ),
-    "zh": (
-        *("安娜星期天从北京去了{}。", "上海"),
-        *("安娜去了哪里？", "开头很慢，结尾却让人惊喜。"),
-    ),
-    "ja": (
-        *("アンナは日曜日に東京から{}へ行きました。", "京都"),
-        *("アンナはどこへ行きましたか。", "始まりは遅いが、終わりは素晴らしい驚きだった。"),
-    ),
-    "ko": (
-        *("안나는 일요일에 서울에서 {}으로 갔다.", "부산"),
-        *("안나는 어디로 갔습니까?", "시작은 느리지만 결말은 놀라웠다."),
-    ),
-}
+_SENTENCE = "Anna drove from Oslo to {} on Sunday."
+_REVIEW = "It begins slowly and ends with a wonderful surprise."
 
 
 @dataclass
@@ -65,7 +48,7 @@ class CardContent:
     dataset_name: str  # "synthetic" in it marks generated data
     results: Mapping[str, Mapping[str, float]]  # of each split; numbers that are not finite are omitted
     seed: int
-    command: str
+    command: str  # nothing where another program than one of this package trained
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
     dataset_id: str | None = None  # on the Hub
     base_model: str | None = None
@@ -143,15 +126,13 @@ print(model({quoted(inputs if len(inputs) > 1 else inputs["text"])}))"""
 
 
 def _invented_example(content: CardContent) -> str | tuple[str, str]:
-    """A text, a pair of texts, or a question with its context, in the language of the model if it is known."""
-    known = [language for language in content.languages if language in _INVENTED]
-    sentence, word, question, review = _INVENTED[known[0] if known else "en"]
-    if content.task == "text-classification" and not content.is_pair:
-        return review
-    text = sentence.format(content.mask_token if content.task == "fill-mask" else word)
+    """A text, a pair of texts, or a question with its context."""
+    text = _SENTENCE.format(content.mask_token if content.task == "fill-mask" else "Bergen")
     if content.task == "question-answering":
-        return question, text
-    return (text, text) if content.is_pair else text
+        return "Where did Anna drive?", text
+    if content.is_pair:
+        return text, text
+    return _REVIEW if content.task == "text-classification" else text
 
 
 def _reader_code(name: str, remote: str, example: Any, content: CardContent) -> str:
@@ -288,7 +269,7 @@ def _summary(content: CardContent) -> str:
 def _results_note(content: CardContent, measured: Mapping[str, Mapping[str, float]]) -> str:
     if not measured:
         return "Nothing was measured in this run."
-    note = f"Measured by the command below with seed {content.seed}."
+    note = f"Measured {'by the command below ' if content.command else ''}with seed {content.seed}."
     is_binary = content.task == "text-classification" and len(content.label_list) == 2
     if is_binary and any("f1" in metrics for metrics in measured.values()):
         note += f" `f1` is that of {_code(content.label_list[1])}."

@@ -1,12 +1,13 @@
 """The content of a run's model card: its settings, scores and command."""
 
 import os
+import re
 import shlex
-import sys
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import psutil
 from transformers import PreTrainedConfig
 
 from ..data.entities import aggregation_for
@@ -21,8 +22,6 @@ from .model_card import CardContent, shown_path
 
 EXAMPLE_CHARACTERS = 200  # of a text on the card
 CONTEXT_CHARACTERS = 1000  # of the context of a question
-
-_SECRETS = ("__hub_token", "__push_to_hub_token")
 
 
 def run_card(task: Task, trainer: StarTrainer, results: dict[str, Any], sections: dict[str, str]) -> CardContent:
@@ -46,7 +45,7 @@ def run_card(task: Task, trainer: StarTrainer, results: dict[str, Any], sections
             for split, prefix in {"validation": "eval_", "test": "test_"}.items()
         },
         seed=training.seed,
-        command=typed_command(),
+        command=shown_command(task.run_args.typed, training.world_size),
         hyperparameters={
             "parameters": results.get("parameters"),
             "embeddings": _embeddings_of(arguments),
@@ -102,10 +101,10 @@ def shortened(example: str | tuple[str, ...], limit: int = EXAMPLE_CHARACTERS) -
 
 
 def title_of(file: str) -> str:
-    """The title of a data file: its name, or for train.jsonl and the like that of its folder, unless run there."""
+    """The title of a data file: its name, or for train.jsonl and the like that of a folder but this and the home."""
     path = Path(file).resolve()
     is_generic = path.name.split(".")[0].lower() in ("train", "training", "validation", "dev", "test", "data")
-    return path.parent.name if is_generic and path.parent != Path.cwd() else path.name
+    return path.parent.name if is_generic and path.parent not in (Path.cwd(), Path.home()) else path.name
 
 
 def _languages(task: Task) -> list[str | None]:
@@ -150,32 +149,31 @@ def _embeddings_of(arguments: ModelArguments) -> str:
     return f"{arguments.embeddings_mode}, {Path(arguments.embeddings_name_or_path).name}{frozen}"
 
 
-def typed_command() -> str:
+def shown_command(typed: Sequence[str], processes: int = 1) -> str:
     """
-    The command that started this process, `accelerate launch` with its options included, without secrets and without
-    the folders of this machine.
+    A command of this package as a card shows it: without tokens, and without the folders of this machine. A card is
+    published, so that the command line of another program is never on it.
+
+    Args:
+        typed: the program and its arguments, as `RunArguments.typed`; nothing where another program trained.
+        processes: of `accelerate launch`.
     """
-    command = sys.argv[0].startswith("modeling-star ")  # see `modeling_star.commands`
-    if "ACCELERATE_MIXED_PRECISION" not in os.environ:
-        return f"{sys.argv[0]} {_without_secrets(sys.argv[1:])}" if command else f"python {_without_secrets(sys.argv)}"
-    typed = psutil.Process(os.getppid()).cmdline()
-    # As `accelerate launch`, or as a module.
-    starts = [i + 1 for i, word in enumerate(typed) if word in ("launch", "accelerate.commands.launch")]
-    if not starts or (sys.argv[0] not in typed and not command):
-        return f"accelerate launch {_without_secrets(sys.argv)}"
-    return f"accelerate launch {_without_secrets(typed[starts[0] :])}"
+    if not typed:
+        return ""
+    program, *arguments = typed
+    launcher, is_command = "python", program.startswith("modeling-star ")  # see `modeling_star.commands`
+    if "ACCELERATE_MIXED_PRECISION" in os.environ:
+        launcher = f"accelerate launch --num_processes {processes}"
+        program = program.replace("modeling-star ", "-m modeling_star ")
+    shown = shlex.join(_shown(flag, word) for flag, word in pairwise(["", *arguments]))
+    program = program if is_command else shown_path(program)
+    return f"{program} {shown}" if program.startswith("modeling-star ") else f"{launcher} {program} {shown}"
 
 
-def _without_secrets(words: list[str]) -> str:
-    """A command line with the Hub's tokens masked: cards are published."""
-    shown = []
-    for before, word in zip(["", *words], words, strict=False):
-        flag, equals, value = word.partition("=")
-        if before.replace("-", "_") in _SECRETS:
-            word = "***"
-        elif flag.replace("-", "_") in _SECRETS and equals:
-            word = f"{flag}=***"
-        elif flag.startswith("--") and equals:
-            word = f"{flag}={shown_path(value)}"
-        shown.append(shown_path(word))
-    return shlex.join(shown)
+def _shown(flag: str, word: str) -> str:
+    """An argument that follows another one, without tokens and folders of this machine."""
+    name, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+    if (name or flag).replace("-", "_").endswith("_token"):
+        return f"{name}{equals}***" if equals or not name else word
+    value = shown_path(re.sub(r"hf_\w{8,}|(?<=://)[^/@\s]+(?=@)", "***", value))
+    return name + equals + re.sub(r"(?<![\w.~:/-])/(?:[^/\s,;\"']+/)+", "", value)

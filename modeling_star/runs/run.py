@@ -209,9 +209,9 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
         train(task, trainer, results)
     elif task.calibrates_saved:
         task.calibrate(trainer)
-        trainer.save_model(_internal_call=True)
         if training.process_index == 0:
             write_json(folder / ARGUMENTS, config)
+        trainer.save_model(_internal_call=True)
     for split in sorted(features, key=lambda split: not split.startswith("validation")):
         if is_scored(split, training):
             sections |= score(task, trainer, split, features[split], results)

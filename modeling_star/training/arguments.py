@@ -4,9 +4,9 @@ The arguments of the training commands, one dataclass for each group of flags; `
 This file imports nothing heavy, so that `--help` answers at once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 
 def flag(help: str, default: Any = None, **metadata: Any) -> Any:
@@ -220,6 +220,8 @@ class RunArguments:
     takes_last = False
     # Whether the user wrote --save_total_limit; without it the checkpoints are removed when the run is finished.
     keeps_checkpoints = False
+    typed: ClassVar[Sequence[str]] = ()
+    """The command line of a command of this package, for the card; nothing where another program trains."""
 
     seeds: list[int] | None = flag("Several seeds in one call, reported with mean and deviation: --seeds 1 2 3.")
     encoder_learning_rate: float | None = flag(

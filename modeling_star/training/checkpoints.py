@@ -15,7 +15,7 @@ from safetensors import safe_open
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ..errors import UserError, is_bug
-from ..loading import MANIFEST, MODEL_FILES, find_change, write_manifest
+from ..files import MANIFEST, MODEL_FILES, find_change, write_manifest
 
 
 logger = logging.getLogger(__name__)

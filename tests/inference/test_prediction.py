@@ -1,5 +1,6 @@
 """Predictions of many texts: the pipelines' results, from batches, columns and files, in one process or several."""
 
+import contextlib
 import errno
 import filecmp
 import itertools
@@ -8,6 +9,7 @@ import os
 import pickle
 import re
 import runpy
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -210,14 +212,14 @@ def write(tagger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
 def dying(folder: Path, after: int) -> Predictor:
     """A predictor that fails at some window."""
     predictor, windows = Predictor(folder), iter(range(after))
-    predict = predictor.predict
+    predict = predictor._predict
 
-    def limited(texts: Any) -> Any:
+    def limited(*texts: Any) -> Any:
         if next(windows, None) is None:
             raise KilledError
-        return predict(texts)
+        return predict(*texts)
 
-    predictor.predict = limited  # type: ignore[method-assign]
+    predictor._predict = limited  # type: ignore[method-assign]
     return predictor
 
 
@@ -282,6 +284,52 @@ def test_damaged_parts_are_not_joined(write: Callable[..., Path], monkeypatch: p
     assert filecmp.cmp(whole, write("two.jsonl", rank=0), shallow=False)
 
 
+@pytest.mark.parametrize("ending", [".jsonl"])
+def test_a_process_killed_at_any_step_continues_to_the_same_bytes(write: Callable[..., Path], ending: str) -> None:
+    whole, step = write(f"whole{ending}"), 0
+    while True:
+        step += 5
+        process = os.fork()
+        if process == 0:
+            steps = iter(range(step))
+
+            def count(event: str, arguments: Any, steps: Iterator[int] = steps) -> None:
+                is_step = event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree", "open")
+                if is_step and ".parts" in f"{arguments[0]}" and next(steps, None) is None:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            torch.set_num_threads(1)  # the pool of threads is not in the fork
+            sys.addaudithook(count)
+            with contextlib.suppress(BaseException):
+                write(f"killed{step}{ending}")
+            os._exit(0)
+        _, status = os.waitpid(process, 0)
+        output = whole.with_name(f"killed{step}{ending}")
+        if not output.exists() or output.with_name(f"{output.name}.parts").exists():
+            with contextlib.suppress(UserError):  # it was whole, and nothing is overwritten
+                write(output.name)
+        assert filecmp.cmp(whole, output, shallow=False)
+        assert not [*whole.parent.glob("*.parts"), *whole.parent.glob("*.tmp")]
+        if status == 0:
+            break
+    assert step > 20
+
+
+def test_a_second_process_on_one_output_is_refused(write: Callable[..., Path], tagger: Path) -> None:
+    predictor, refused = Predictor(tagger), []
+    predict = predictor._predict
+
+    def meanwhile(*texts: Any) -> Any:
+        with pytest.raises(UserError, match="Another process"):
+            write("out.jsonl")
+        refused.append(True)
+        return predict(*texts)
+
+    predictor._predict = meanwhile  # type: ignore[method-assign]
+    assert filecmp.cmp(write("whole.jsonl"), write("out.jsonl", predictor), shallow=False)
+    assert len(refused) == 7
+
+
 def test_a_failed_start_leaves_no_folder(write: Callable[..., Path], tagger: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no text"):
         write("new/folder/out.jsonl", texts=[])
@@ -295,14 +343,14 @@ def test_an_interrupted_command_says_whether_it_continues(
     done: int, tagger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     output, windows = tmp_path / "out.jsonl", iter(range(done))
-    predict_texts = Predictor.predict
+    predict_texts = Predictor._predict
 
-    def interrupted(self: Predictor, texts: Any) -> Any:
+    def interrupted(self: Predictor, *texts: Any) -> Any:
         if next(windows, None) is None:
             raise KeyboardInterrupt
-        return predict_texts(self, texts)
+        return predict_texts(self, *texts)
 
-    monkeypatch.setattr(Predictor, "predict", interrupted)
+    monkeypatch.setattr(Predictor, "_predict", interrupted)
     monkeypatch.setattr(prediction_files, "TEXTS_OF_WINDOW", 3)
     monkeypatch.setattr(sys, "argv", ["predict", str(tagger), *TEXTS * 4, "--output_file", str(output)])
     with pytest.raises(SystemExit) as stopped:

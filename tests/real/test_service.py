@@ -52,7 +52,9 @@ def test_requests_at_the_same_time_get_their_own_predictions(address: str, tagge
     assert {entity["label"] for found in answers[0] for entity in found} == {"PER", "LOC"}
 
 
-@pytest.mark.parametrize("body", [{"texts": []}, {"texts": "Bo"}, {"texts": ["a" * 100_001]}, {}])
+@pytest.mark.parametrize(
+    "body", [{"texts": []}, {"texts": "Bo"}, {"texts": ["a" * 100_001]}, {"texts": ["a b " * 5000]}, {}]
+)
 def test_other_bodies_are_refused_and_the_service_goes_on(address: str, body: dict[str, object]) -> None:
     refused = requests.post(f"{address}/predict", json=body, timeout=60)
     assert refused.status_code in (413, 422)

@@ -19,7 +19,6 @@ import modeling_star
 from modeling_star import commands
 from modeling_star.commands import COMMANDS, distill, glue, ner, parse_run
 from modeling_star.commands.parser import _INSTEAD, _MEANT, check_typed
-from modeling_star.publish.run_card import typed_command
 from modeling_star.training.arguments import (
     ClassificationArguments,
     LabelRunArguments,
@@ -113,8 +112,6 @@ def test_recipes_and_shapes_are_found_by_name(
     assert json.loads(Path(model.config_name).read_text())["model_type"] == "star_transformer"  # the recipe's path
     monkeypatch.setattr(sys, "argv", ["modeling-star ner", *typed, "--config_name", "star-plus"])
     assert Path(parse_run(GROUPS, "")[0].config_name) == ROOT / "configuration" / "models" / "star-plus.json"
-    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
-    assert typed_command() == " ".join(["modeling-star ner", *typed, "--config_name star-plus"])
 
 
 def test_every_earlier_name_of_a_published_recipe_is_one_of_its_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,8 +65,8 @@ def test_stray_files_and_links_are_not_uploaded(tmp_path: Path) -> None:
     run, elsewhere = tmp_path / "run", tmp_path / "secret.md"
     elsewhere.touch()
     of_model = ["README.md", "config.json", "model.safetensors"]
-    of_version_02 = ["classes_test.md", "modeling_star.py"]
-    inside = ["code/modeling_star.py", "report/classes_test.md"]
+    of_version_02 = ["classes_test.md"]
+    inside = ["code/modeling_star.py", "code/pairs.py", "report/classes_test.md"]
     expected = [*sorted([*of_model, *of_version_02]), *inside]
     names = [
         *expected,
@@ -76,18 +76,28 @@ def test_stray_files_and_links_are_not_uploaded(tmp_path: Path) -> None:
         "recipe.yaml",
         "arguments.json",
         "checkpoint-2/a.md",
+        "nightly.py",
         "code/notes.txt",
+        "code/nightly.py",
         "report/trainer_state.json",
     ]
     for name in names:
         (run / name).parent.mkdir(parents=True, exist_ok=True)
         (run / name).write_text("{}", encoding="utf-8")
+    (run / "config.json").write_text('{"auto_map": {"AutoModel": "code/modeling_star.Model"}}', encoding="utf-8")
+    (run / "code" / "modeling_star.py").write_text("from .pairs import join\n", encoding="utf-8")
     for folder in (run, run / "report"):
         (folder / "classes_validation.md").symlink_to(elsewhere)
     assert publishing.files_to_share(run) == expected
-    (run / "config.json").write_text('{"auto_map": {"AutoModel": "code/lost.Model"}}', encoding="utf-8")
-    with pytest.raises(UserError, match=r"lost\.py"):
-        publishing.files_to_share(run)
+    for module in ("code/lost", "../beside", "code/link"):
+        (run / "config.json").write_text(f'{{"auto_map": {{"AutoModel": "{module}.Model"}}}}', encoding="utf-8")
+        (tmp_path / "beside.py").touch()
+        (run / "code" / "link.py").unlink(missing_ok=True)
+        (run / "code" / "link.py").symlink_to(elsewhere)
+        with pytest.raises(UserError, match=r"lost\.py|beside\.py|link\.py"):
+            publishing.files_to_share(run)
+    (run / "config.json").write_text('{"auto_map": null}', encoding="utf-8")
+    assert publishing.files_to_share(run) == [name for name in expected if not name.startswith("code/")]
     (run / "config.json").write_text('{"auto_map": {"AutoModel": "code/modeling_star.Model"}}', encoding="utf-8")
     (run / "report" / "predictions_test.jsonl").touch()
     assert publishing.files_to_share(run, predictions=True) == [*expected, "report/predictions_test.jsonl"]

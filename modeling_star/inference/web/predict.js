@@ -155,21 +155,34 @@ const argmax = (scores) => scores.reduce((best, score, index) => (score > scores
 
 // ------ a model
 
+const decoded = (content) => new TextDecoder().decode(content);
 const here = (name) => new URL(name, import.meta.url).href;
 
-async function read(name) {
+async function fetched(name) {
   const answer = await fetch(here(name));
   if (!answer.ok) throw new Error(`${name} cannot be read (${answer.status}): export the model again.`);
-  return answer.text();
+  return answer.arrayBuffer();
+}
+
+// The content of a file, as the manifest has it; browsers hash only in pages from https or this machine.
+async function read(name, files) {
+  const content = await fetched(name);
+  if (!globalThis.crypto?.subtle || !files[name]) return content;
+  const bytes = new Uint8Array(await crypto.subtle.digest("SHA-256", content));
+  const hash = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  if (hash !== files[name].sha256)
+    throw new Error(`${name} is not as it was written: copy it again, or export the model again.`);
+  return content;
 }
 
 // A function from a text to its predictions: entities, labels, or a number. file: a model beside this script.
 export async function load(file = "model.onnx") {
   ort.env.wasm.numThreads = 1; // more would need headers of the server
-  const session = await ort.InferenceSession.create(here(file), { logSeverityLevel: 3 });
-  const encoder = new Encoder(await read("tokenizer.json"));
-  const facts = JSON.parse(await read("web.json"));
-  const crf = facts.has_crf ? JSON.parse(await read("crf.json")) : null;
+  const { files } = JSON.parse(decoded(await fetched("manifest.json")));
+  const session = await ort.InferenceSession.create(new Uint8Array(await read(file, files)), { logSeverityLevel: 3 });
+  const encoder = new Encoder(decoded(await read("tokenizer.json", files)));
+  const facts = JSON.parse(decoded(await read("web.json", files)));
+  const crf = facts.has_crf ? JSON.parse(decoded(await read("crf.json", files))) : null;
   const predict = facts.tags ? tagger(facts, crf, encoder) : classifier(facts, encoder);
 
   // The outputs of one row of tokens.
