@@ -95,8 +95,7 @@ class ExportCheck:
             UserError: one of them changes more than `max_changed`, or PyTorch finds nothing that could change.
         """
         in_torch = Predictor(self.saved, dtype="float32")
-        if in_torch.layers is not None:
-            in_torch.layers = "PyTorch"  # the reference: no compiled layers
+        in_torch.instructions = None  # the reference: no compiled layers
         expected, texts = self._findings(in_torch)
         total = sum(map(len, expected))
         print(f"PyTorch (float32): {len(texts):,} texts, {total:,} {self.noun}")

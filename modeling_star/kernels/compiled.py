@@ -1,182 +1,376 @@
 """
-When the layers of an encoder are computed by the compiled code of `cpu.py`, and what it is given: inference alone,
-packed tokens, and plain layers, whose weights are read without calling them. Otherwise the layers themselves compute
-the same.
+A copy of a model whose layers are computed by compiled code, for inference on a CPU: `cpu.cpp`.
 
-Axes: b batch  N flat tokens  d width
+Weights are packed once, when the copy is made, and its layers are dropped: nothing is left whose change would not be
+noticed. The model itself computes what its file says, in PyTorch.
+
+Axes: b sequences  N flat tokens  d width
 """
 
-import itertools
+import copy
 import operator
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-from weakref import WeakKeyDictionary
+from ctypes import byref, c_void_p
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from ..models.modeling_encoder import is_plain
+from ..errors import UserError
+from ..models.modeling_big import LARGEST_CANDIDATE_RADIUS, BigTransformerModel
+from ..models.modeling_encoder import Recorder
+from ..models.modeling_star import StarTransformerModel
 from ..models.token_layout import TokenLayout
 from . import cpu
+from .cpu import UnavailableError
 
 
-# Tokens of the longest sequence: keys and values of all of its tokens are held twice, a gigabyte for so many.
-LONGEST = 1 << 17
-# Of all modules of the process; torch has no public name for them (2.13).
-_GLOBAL_HOOKS = [getattr(nn.modules.module, f"_global_forward_{kind}", {}) for kind in ("hooks", "pre_hooks")]
+Model = TypeVar("Model", bound=nn.Module)
 
 
-def compiled_layers(
-    encoder: Any,
-    describe: Callable[[], tuple[dict[str, Any], list[list[tuple[Any, type]]]]],
-    radius: int,
-    embedded: Tensor,
-    layout: TokenLayout,
-    pooling: str | None,
-    with_states: bool,
-    start_relay: Tensor | None = None,
-) -> tuple[Tensor | None, Tensor | None, Tensor | None] | None:
+def compiled(model: Model, dtype: Literal["bfloat16"] | None = None) -> Model:
     """
-    The states after all layers of an encoder in evaluation mode, and the vectors of the sequences.
+    A copy of a model for inference on a CPU, whose layers are computed by compiled code where there is some for them:
+    those of Star (post-norm), and of BiG with a window of at most 16 and a first token that is the global node.
+
+    ```python
+    fast = compiled(model)
+    logits = fast(**tokenizer(texts, padding=True, return_tensors="pt")).logits
+    ```
+
+    The copy does not follow later changes of the model. It has no layers, and so no weights to train, edit or save, no
+    gradients, hidden states or attentions: the model has them. Where PyTorch computes the layers, the copy has them,
+    and `describe` says why.
 
     Args:
-        encoder: the bare encoder, whose layers are in `encoder.layers`; `encoder.layers_on_cpu` says how they are
-            computed.
-        describe: called where the layers are not known: the fields of `cpu.Encoder`, and for each layer its modules
-            with their expected classes and its tensors with `Tensor`; those with parameters in the order of `Slot` in
-            cpu.cpp, with `None` in place of one that it lacks.
-        radius: neighbours on either side.
-        embedded: `[N, d]`.
-        layout: where the tokens lie.
-        pooling, with_states, start_relay: as in `cpu.encode`.
-
-    Returns:
-        States `[N, d]`, vectors `[b, d]` and relays `[b, d]` as `cpu.encode`; `None` where PyTorch is to compute them.
+        model: any model of this package or of transformers. The copy is in evaluation mode if the model is trained.
+        dtype: numbers of the layers: "bfloat16" where the processor has AMX; `None`: as their weights.
     """
+    # Tensors that hooks compute, as in torch.nn.utils.prune, are copied by no deepcopy.
+    of_hooks = (x for module in model.modules() for x in vars(module).values() if isinstance(x, Tensor))
+    memo = {id(x): x.detach().clone() for x in of_hooks}
+    return compile_layers(copy.deepcopy(model, memo), dtype)
+
+
+def compile_layers(model: Model, dtype: Literal["bfloat16"] | None = None) -> Model:
+    """As `compiled`, in place: for a model that nothing else holds, whose layers would need memory twice."""
+    if model.training:
+        model.eval()
+    model.requires_grad_(False)
+    encoders = [module for module in model.modules() if isinstance(module, StarTransformerModel | BigTransformerModel)]
+    reason = None if encoders else "it has no Star- or BiG-Transformer of this package"
+    for encoder in encoders:
+        try:
+            if not isinstance(encoder, _CompiledEncoder):
+                encoder.layers = CompiledLayers(encoder, dtype)
+                encoder.__class__ = _COMPILED[type(encoder)]
+        except UnavailableError as error:
+            reason = str(error)
+    vars(model)["_not_compiled"] = reason
+    return model
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Whether compiled code computes layers of a model."""
+    return any(isinstance(module, CompiledLayers) for module in model.modules())
+
+
+def describe(model: nn.Module) -> str:
+    """
+    What computes a model, in three lines: the library with its instructions, the numbers, and whether the layers are
+    compiled or why they are not.
+    """
+    tensor = next(model.parameters(), torch.empty(0))
+    numbers = str(tensor.dtype).removeprefix("torch.")
+    library = f"PyTorch {torch.__version__}, {tensor.device}"
+    if tensor.device.type == "cpu":
+        library += f" with {torch.backends.cpu.get_cpu_capability()}"
+    if is_compiled(model):
+        layers = next(module for module in model.modules() if isinstance(module, CompiledLayers))
+        library = f"compiled layers with {layers.level.upper()}, else {library}"
+        numbers = numbers if layers.numbers == numbers else f"{layers.numbers} in the layers, {numbers} elsewhere"
+    reason = vars(model).get("_not_compiled", "it is no compiled(model)")
+    return f"library: {library}\nnumbers: {numbers}\ncompiled: {'yes' if reason is None else f'no, {reason}'}"
+
+
+# ------ what is compiled
+
+# What the forward pass of an encoder looks up when it is called.
+_FIELDS = ("num_hidden_layers", "pooling")
+_OF_STAR = ("share_layers", "use_radial")
+_OF_BIG = ("local_connection", "window_radius", "global_connection", "global_node", "lexicon_kind")
+
+
+class CompiledLayers(nn.Module):
+    """
+    All layers of an encoder as one call of compiled code.
+
+    Args:
+        encoder: the bare encoder.
+        dtype: as in `compiled`.
+
+    Raises:
+        UnavailableError: why PyTorch has to compute them.
+    """
+
+    def __init__(self, encoder: StarTransformerModel | BigTransformerModel, dtype: str | None):
+        super().__init__()
+        self.eval()
+        self._code, self.level = cpu.library()
+        config: Any = encoder.config
+        is_star = type(encoder) is StarTransformerModel
+        _check(encoder)
+        layers: list[Any] = [*encoder.layers] * (config.num_hidden_layers if is_star and config.share_layers else 1)
+        slots = [slot for layer in layers for slot in (_star_slots if is_star else _big_slots)(layer)]
+        dtypes = {slot.dtype for slot in slots if slot is not None}
+        if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.bfloat16}:
+            raise UnavailableError(f"the layers are in {' and '.join(sorted(map(str, dtypes)))}")
+        self.dtype = dtypes.pop()
+        low = self.dtype == torch.bfloat16 or dtype == "bfloat16"
+        self.numbers = "bfloat16" if low and self.level == "amx" else "float32"
+        self._precisions = low, self.dtype == torch.bfloat16
+        self._fields = operator.attrgetter(*_FIELDS, *(_OF_STAR if is_star else _OF_BIG))
+        self._values = self._fields(config)
+        pooling = "first" if config.pooling == "global" else config.pooling
+        d, h = config.hidden_size, config.num_attention_heads
+        self._shape = cpu.Shape(
+            kind=cpu.KINDS.index("star" if is_star else "big"),
+            d=d,
+            h=h,
+            c=config.head_dim if is_star else d // h,
+            layers=len(layers),
+            radius=config.reach if is_star else config.window_radius,
+            inner=0 if is_star else config.intermediate_size,
+            activation=cpu.ACTIVATIONS.index(config.hidden_act),
+            residual=is_star and config.residual,
+            radial=is_star and config.use_radial,
+            pooling=cpu.POOLINGS.index(pooling if encoder.add_pooling_layer else None),
+            eps=config.layer_norm_eps,
+        )
+        if self._shape.c > 16 * self._code.modeling_star_lanes():
+            raise UnavailableError(f"there is no code for heads of {self._shape.c}")
+        tensors = [None if slot is None else slot.detach().resolve_neg().contiguous() for slot in slots]
+        addresses = (c_void_p * len(tensors))(*(None if x is None else x.data_ptr() for x in tensors))
+        self._weights = torch.empty(
+            self._code.modeling_star_packed_size(byref(self._shape), low), dtype=torch.uint8, device="cpu"
+        )
+        self._code.modeling_star_pack(byref(self._shape), *self._precisions, addresses, self._weights.data_ptr())
+
+    def forward(
+        self,
+        embedded: Tensor,
+        layout: TokenLayout,
+        config: Any,
+        with_states: bool,
+        start_relay: Tensor | None,
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """
+        Args:
+            embedded: `[N, d]`, packed.
+            layout: where the tokens lie.
+            config: the encoder's configuration.
+            with_states: return the states too; without them a first token that is pooled is computed alone in the
+                last layer.
+            start_relay: `[b, d]`, the relays before the first layer; the means of the embeddings where it is `None`.
+
+        Returns:
+            States `[N, d]`, vectors and relays `[b, d]`, where there are any; zeros for empty sequences.
+
+        Raises:
+            UserError: these are no embeddings of the model that was compiled.
+        """
+        shape, b = self._shape, len(layout.lengths)
+        fits = embedded.shape[1] == shape.d and (start_relay is None or start_relay.shape == (b, shape.d))
+        given = [embedded, *(() if start_relay is None else (start_relay,))]
+        if not fits or any(x.dtype != self.dtype or x.device.type != "cpu" for x in given):
+            raise UserError(
+                f"The layers were compiled for {self.dtype} on the CPU, {shape.d} wide, and get {embedded.dtype} on "
+                f"{embedded.device}, {embedded.shape[1]} wide: convert the model, and write compiled(model)."
+            )
+        if self._fields(config) != self._values:
+            raise UserError("The configuration was changed after the layers were compiled: write compiled(model).")
+        states = embedded.new_zeros(embedded.shape) if with_states else None
+        pooled = embedded.new_zeros((b, shape.d)) if shape.pooling else None
+        relay = embedded.new_zeros((b, shape.d)) if shape.pooling and shape.radial else None
+        inputs = [x.contiguous() for x in given]
+        if len(embedded) and self._code.modeling_star_encode(
+            byref(shape),
+            *self._precisions,
+            self._weights.data_ptr(),
+            inputs[0].data_ptr(),
+            layout.offsets.data_ptr(),
+            b,
+            None if start_relay is None else inputs[1].data_ptr(),
+            *(None if x is None else x.data_ptr() for x in (states, relay, pooled)),
+            torch.get_num_threads(),
+        ):
+            raise MemoryError(f"No memory for the states of {len(embedded)} tokens: use smaller batches.")
+        return states, pooled, relay
+
+    def train(self, mode: bool = True) -> "CompiledLayers":
+        if mode:
+            raise _refused("training mode")
+        return self
+
+    def _save_to_state_dict(self, *arguments: Any, **options: Any) -> None:
+        raise _refused("weights to save")
+
+    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
+        raise _refused("weights to load")
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise _refused("weights to pickle")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "CompiledLayers":
+        return self  # it never changes
+
+
+def _refused(what: str) -> UserError:
+    return UserError(f"A compiled copy has no {what}: use the model that was given to compiled(model).")
+
+
+class _CompiledEncoder:
+    """The flow of an encoder whose `layers` are `CompiledLayers`."""
+
+    def encode(
+        self: Any, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
+    ) -> tuple[Tensor | None, dict[str, Any]]:
+        refused = {
+            "hidden states and attentions": record.wants_all,
+            "gradients": embedded.requires_grad,
+            "training mode": self.training,
+            "words": inputs["word_mask"] is not None,
+            "autocast": torch.is_autocast_enabled("cpu"),
+            "traced graph": not layout.is_packed or layout.in_rows,
+        }
+        for what, is_asked in refused.items():
+            if is_asked:
+                raise _refused(what)
+        start_norm = getattr(self, "relay_start_norm", None)
+        start_relay = None if start_norm is None else start_norm(layout.mean(embedded))
+        states, pooled, relay = self.layers(embedded, layout, self.config, record.wants_token_states, start_relay)
+        return states, {"pooler_output": pooled, "relay_state": relay} if self.add_pooling_layer else {}
+
+
+class CompiledStarTransformerModel(_CompiledEncoder, StarTransformerModel):
+    """A Star-Transformer in a copy of `compiled`."""
+
+
+class CompiledBigTransformerModel(_CompiledEncoder, BigTransformerModel):
+    """A BiG-Transformer in a copy of `compiled`."""
+
+
+_COMPILED: dict[type, type] = {
+    StarTransformerModel: CompiledStarTransformerModel,
+    BigTransformerModel: CompiledBigTransformerModel,
+}
+
+
+# ------ the layers that the code computes
+
+
+def _projections(attention: Any) -> list[Tensor | None]:
+    p = attention.projections
+    return [*_weight_and_bias(p.query), p.key.weight, *_weight_and_bias(p.value), *_weight_and_bias(p.output)]
+
+
+def _weight_and_bias(module: Any) -> list[Tensor | None]:
+    return [module.weight, module.bias]
+
+
+def _star_slots(layer: Any) -> list[Tensor | None]:
+    """The parameters of a layer in the order of `Slot` in cpu.cpp, `None` where the configuration makes none."""
+    ring = [*_projections(layer.ring_attention), layer.ring_attention.role_bias, *_weight_and_bias(layer.ring_norm)]
+    if layer.relay_attention is None:
+        return [*ring, *[None] * 9]
+    return [*ring, *_projections(layer.relay_attention), *_weight_and_bias(layer.relay_norm)]
+
+
+def _big_slots(layer: Any) -> list[Tensor | None]:
+    """As `_star_slots`."""
+    others = (layer.attention_norm, layer.intermediate, layer.output, layer.output_norm)
+    return [
+        *_projections(layer.attention),
+        None,
+        *(x for other in others for x in _weight_and_bias(other)),
+        *[None] * 3,
+    ]
+
+
+def _check(encoder: StarTransformerModel | BigTransformerModel) -> None:
+    """
+    Raises:
+        UnavailableError: the layers are not what the code computes: exactly those that the configuration makes.
+    """
+    config: Any = encoder.config
+    if type(encoder) not in _COMPILED:
+        raise UnavailableError(f"the encoder is a {type(encoder).__name__}")
+    if type(encoder) is StarTransformerModel:
+        is_known = config.norm_position == "post" and config.reach <= cpu.MOST_NEIGHBOURS
+        needed = f'norm_position="post" and a ring_radius of at most {cpu.MOST_NEIGHBOURS}'
+    else:
+        is_known = (config.local_connection, config.global_node, config.lexicon_kind) == ("window", "first", None)
+        is_known = is_known and config.window_radius <= LARGEST_CANDIDATE_RADIUS
+        needed = (
+            f'local_connection="window" with a window_radius of at most {LARGEST_CANDIDATE_RADIUS}, '
+            'global_node="first" and no lexicon'
+        )
+    if not is_known or config.hidden_act not in cpu.ACTIVATIONS[1:]:
+        raise UnavailableError(f'there is code for {needed}, and for hidden_act="relu" or "gelu"')
+    made: Any = nn.Module()
+    made.add_pooling_layer = encoder.add_pooling_layer
+    try:
+        with torch.device("meta"):
+            type(encoder).build_encoder(made, config)
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise UnavailableError(f"the configuration makes no encoder: {error}") from error
+    methods = [name for name in vars(type(encoder)) if name in vars(encoder)]
+    if methods or any(nn.modules.module._global_forward_hooks) or any(nn.modules.module._global_forward_pre_hooks):
+        raise UnavailableError(f"{methods[0] if methods else 'every module'} was replaced or has a hook")
+    for name in ("layers", "ring_norm", "relay_norm", "global_pooling"):
+        difference = _difference(getattr(encoder, name, None), getattr(made.eval(), name, None), name)
+        if difference is not None:
+            raise UnavailableError(difference)
+
+
+_TABLES = ("_parameters", "_buffers", "_modules")
+
+
+def _difference(given: Any, made: Any, name: str) -> str | None:
+    """How a part of an encoder is not what its configuration makes, in class, attributes, hooks and shapes."""
+    if type(given) is not type(made):
+        return f"{name} is {_class_name(given)} in place of {_class_name(made)}"
+    if given is None:
+        return None
+    if isinstance(given, Tensor):
+        fits = given.shape == made.shape and given.device.type == "cpu" and given.layout == torch.strided
+        return None if fits else f"{name} is {[*given.shape]} on {given.device} in place of {[*made.shape]} on the CPU"
+    forward = type(given).forward
+    owner = forward.__qualname__.rpartition(".")[0]
     if (
-        encoder.layers_on_cpu == "PyTorch"
-        or torch.is_grad_enabled()
-        or embedded.device.type != "cpu"
-        or embedded.dtype not in (torch.float32, torch.bfloat16)
-        or not layout.is_packed
-        or layout.in_rows
-        or not len(embedded)
-        or layout.max_length > LONGEST
-        or torch.is_autocast_enabled("cpu")
-        or any(_GLOBAL_HOOKS)
+        given._forward_hooks
+        or given._forward_pre_hooks
+        or owner not in ("", *(c.__name__ for c in type(given).__mro__))
     ):
-        return None
-    known = _known.get(encoder)
-    if known is None or not known.is_valid():
-        known = _Layers.of(encoder, *describe())
-        if not known.is_valid():  # a hook, or training, for now: not kept, as both may end
-            return None
-        _known[encoder] = known
-    if known.dtype != embedded.dtype:
-        return None
-    return cpu.encode(
-        encoder,
-        known.form,
-        known.parameters,
-        known.stamp,
-        radius,
-        embedded.contiguous(),
-        layout.offsets,
-        encoder.layers_on_cpu == "bfloat16" or embedded.dtype == torch.bfloat16,
-        pooling,
-        with_states,
-        start_relay,
-    )
+        return f"{name} has a hook or another forward"
+    mine, theirs = vars(given), vars(made)
+    for key in {**theirs, **mine}:
+        # Names with _ are torch's and transformers' own, unless they hide a method; checkpointing is for training.
+        is_private = key.startswith("_") and (key in theirs or not hasattr(type(given), key))
+        if not is_private and key != "gradient_checkpointing":
+            value, other = getattr(given, key, None), getattr(made, key, None)
+            if type(value) is not type(other) or value != other:
+                return f"{name}.{key} is {value!r:.50} in place of {other!r:.50}"
+    for table in _TABLES:
+        if mine[table].keys() != theirs[table].keys():
+            return (
+                f"{name} has {', '.join(mine[table]) or 'nothing'} in place of {', '.join(theirs[table]) or 'nothing'}"
+            )
+        for key, value in mine[table].items():
+            difference = _difference(value, theirs[table][key], f"{name}.{key}")
+            if difference is not None:
+                return difference
+    return None
 
 
-@dataclass(frozen=True)
-class _Layers:
-    """
-    The parameters of layers that are what their classes are, and how to see that this has not changed since.
-
-    Args:
-        dtype: of all parameters; `None` where a layer has an adapter, a hook, a quantised weight or dropout, or there
-            is no code for it.
-        form: fields of `cpu.Encoder`.
-        parameters: of each layer, in the order of cpu.cpp.
-        tensors, versioned: those that there are, and of these the ones that autograd counts changes of.
-        stamp: their addresses and versions.
-        modules, hooks: the attributes of all modules of the layers, and their hooks.
-        tables, names, values: where each of their parameters and modules was found, and it.
-    """
-
-    dtype: torch.dtype | None
-    form: dict[str, Any]
-    parameters: list[list[Tensor | None]]
-    tensors: list[Tensor]
-    versioned: list[Tensor]
-    stamp: tuple[int, ...]
-    modules: list[dict[str, Any]]
-    hooks: list[dict[int, Any]]
-    tables: list[dict[str, Any]]
-    names: list[str]
-    values: list[Any]
-
-    @classmethod
-    def of(cls, encoder: Any, form: dict[str, Any], layers: list[list[tuple[Any, type]]]) -> "_Layers":
-        found = [[_parameters(*part) for part in layer] for layer in layers]
-        parameters = [[tensor for tensors in layer for tensor in tensors or ()] for layer in found]
-        tensors = [tensor for layer in parameters for tensor in layer if tensor is not None]
-        dtypes = {tensor.dtype for tensor in tensors}
-        has_code = form["activation"] in cpu.ACTIVATIONS and None not in itertools.chain.from_iterable(found)
-        versioned = [tensor for tensor in tensors if not tensor.is_inference()]
-        modules = list(encoder.layers.modules())
-        entries: list[Any] = [(encoder._modules, "layers", encoder.layers)]
-        for module in modules:
-            for table in (module._modules, module._parameters):
-                entries += [(table, name, value) for name, value in table.items()]
-        tables, names, values = map(list, zip(*entries, strict=True))
-        return cls(
-            dtypes.pop() if has_code and len(dtypes) == 1 else None,
-            form,
-            parameters,
-            tensors,
-            versioned,
-            _stamp(tensors, versioned),
-            [vars(module) for module in modules],
-            [hooks for module in modules for hooks in (module._forward_hooks, module._forward_pre_hooks)],
-            tables,
-            names,
-            values,
-        )
-
-    def is_valid(self) -> bool:
-        """Compares some hundred objects without a line of Python for each, as a short text takes no longer itself."""
-        return (
-            all(map(operator.is_, map(dict.get, self.tables, self.names), self.values))
-            and not any(self.hooks)
-            and not any(map(dict.get, self.modules, itertools.repeat("training")))
-            and not any(map(dict.__contains__, self.modules, itertools.repeat("forward")))
-            and self.stamp == _stamp(self.tensors, self.versioned)
-        )
-
-
-_known: WeakKeyDictionary[nn.Module, _Layers] = WeakKeyDictionary()
-
-
-def _stamp(tensors: list[Tensor], versioned: list[Tensor]) -> tuple[int, ...]:
-    """Addresses, and the versions by which autograd knows changes in place."""
-    return (*map(Tensor.data_ptr, tensors), *map(_VERSION, versioned))
-
-
-_VERSION = operator.attrgetter("_version")
-
-
-def _parameters(part: Any, kind: type) -> list[Tensor | None] | None:
-    """The parameters of a part of a layer; `None` where they are not all that decides what it computes."""
-    if part is None:
-        return [None] * (1 if kind is Tensor else 2)
-    if kind is Tensor:
-        plain = type(part) in (Tensor, nn.Parameter) and part.is_contiguous() and part.device.type == "cpu"
-        return [part] if plain else None
-    if part.training or not is_plain(part, kind):
-        return None
-    inside = (part.weight, part.bias) if issubclass(kind, (nn.Linear, nn.LayerNorm)) else ()
-    found = [_parameters(tensor, Tensor) for tensor in inside if tensor is not None]
-    return None if None in found else [tensor for tensors in found for tensor in tensors]
+def _class_name(x: Any) -> str:
+    return "None" if x is None else type(x).__name__
