@@ -42,7 +42,7 @@ def compiled(model: Model, dtype: Literal["bfloat16"] | None = None) -> Model:
     and `describe` says why.
 
     Args:
-        model: any model of this package or of transformers. The copy is in evaluation mode if the model is trained.
+        model: any model of this package or of transformers; of one in training mode, the copy is in evaluation mode.
         dtype: numbers of the layers: "bfloat16" where the processor has AMX; `None`: as their weights.
     """
     # Tensors that hooks compute, as in torch.nn.utils.prune, are copied by no deepcopy.
@@ -56,7 +56,7 @@ def compile_layers(model: Model, dtype: Literal["bfloat16"] | None = None) -> Mo
     if model.training:
         model.eval()
     model.requires_grad_(False)
-    encoders = [module for module in model.modules() if isinstance(module, StarTransformerModel | BigTransformerModel)]
+    encoders: list[Any] = [x for x in model.modules() if isinstance(x, StarTransformerModel | BigTransformerModel)]
     reason = None if encoders else "it has no Star- or BiG-Transformer of this package"
     for encoder in encoders:
         try:
@@ -101,16 +101,7 @@ _OF_BIG = ("local_connection", "window_radius", "global_connection", "global_nod
 
 
 class CompiledLayers(nn.Module):
-    """
-    All layers of an encoder as one call of compiled code.
-
-    Args:
-        encoder: the bare encoder.
-        dtype: as in `compiled`.
-
-    Raises:
-        UnavailableError: why PyTorch has to compute them.
-    """
+    """All layers of an encoder as one call of compiled code, or an `UnavailableError` that says why not."""
 
     def __init__(self, encoder: StarTransformerModel | BigTransformerModel, dtype: str | None):
         super().__init__()
@@ -120,7 +111,7 @@ class CompiledLayers(nn.Module):
         is_star = type(encoder) is StarTransformerModel
         _check(encoder)
         layers: list[Any] = [*encoder.layers] * (config.num_hidden_layers if is_star and config.share_layers else 1)
-        slots = [slot for layer in layers for slot in (_star_slots if is_star else _big_slots)(layer)]
+        slots = [slot for layer in layers for slot in _slots(layer)]
         dtypes = {slot.dtype for slot in slots if slot is not None}
         if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.bfloat16}:
             raise UnavailableError(f"the layers are in {' and '.join(sorted(map(str, dtypes)))}")
@@ -156,28 +147,9 @@ class CompiledLayers(nn.Module):
         self._code.modeling_star_pack(byref(self._shape), *self._precisions, addresses, self._weights.data_ptr())
 
     def forward(
-        self,
-        embedded: Tensor,
-        layout: TokenLayout,
-        config: Any,
-        with_states: bool,
-        start_relay: Tensor | None,
+        self, embedded: Tensor, layout: TokenLayout, config: Any, with_states: bool, start_relay: Tensor | None
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """
-        Args:
-            embedded: `[N, d]`, packed.
-            layout: where the tokens lie.
-            config: the encoder's configuration.
-            with_states: return the states too; without them a first token that is pooled is computed alone in the
-                last layer.
-            start_relay: `[b, d]`, the relays before the first layer; the means of the embeddings where it is `None`.
-
-        Returns:
-            States `[N, d]`, vectors and relays `[b, d]`, where there are any; zeros for empty sequences.
-
-        Raises:
-            UserError: these are no embeddings of the model that was compiled.
-        """
+        """States `[N, d]`, vectors and relays `[b, d]` from embeddings `[N, d]` and any first relays `[b, d]`."""
         shape, b = self._shape, len(layout.lengths)
         fits = embedded.shape[1] == shape.d and (start_relay is None or start_relay.shape == (b, shape.d))
         given = [embedded, *(() if start_relay is None else (start_relay,))]
@@ -211,14 +183,10 @@ class CompiledLayers(nn.Module):
             raise _refused("training mode")
         return self
 
-    def _save_to_state_dict(self, *arguments: Any, **options: Any) -> None:
-        raise _refused("weights to save")
+    def _refuse(self, *arguments: Any, **options: Any) -> Any:
+        raise _refused("weights to save, load or pickle")
 
-    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
-        raise _refused("weights to load")
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise _refused("weights to pickle")
+    _save_to_state_dict = _load_from_state_dict = __reduce_ex__ = _refuse
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "CompiledLayers":
         return self  # it never changes
@@ -268,32 +236,22 @@ _COMPILED: dict[type, type] = {
 # ------ the layers that the code computes
 
 
-def _projections(attention: Any) -> list[Tensor | None]:
-    p = attention.projections
-    return [*_weight_and_bias(p.query), p.key.weight, *_weight_and_bias(p.value), *_weight_and_bias(p.output)]
-
-
-def _weight_and_bias(module: Any) -> list[Tensor | None]:
-    return [module.weight, module.bias]
-
-
-def _star_slots(layer: Any) -> list[Tensor | None]:
+def _slots(layer: Any) -> list[Tensor | None]:
     """The parameters of a layer in the order of `Slot` in cpu.cpp, `None` where the configuration makes none."""
-    ring = [*_projections(layer.ring_attention), layer.ring_attention.role_bias, *_weight_and_bias(layer.ring_norm)]
-    if layer.relay_attention is None:
-        return [*ring, *[None] * 9]
-    return [*ring, *_projections(layer.relay_attention), *_weight_and_bias(layer.relay_norm)]
+    is_star = hasattr(layer, "ring_attention")
+    attention = layer.ring_attention if is_star else layer.attention
+    found = [*_projections(attention), attention.role_bias]
+    names = ("ring_norm",) if is_star else ("attention_norm", "intermediate", "output", "output_norm")
+    for module in (getattr(layer, name) for name in names):
+        found += [module.weight, module.bias]
+    if is_star and layer.relay_attention is not None:
+        found += [*_projections(layer.relay_attention), layer.relay_norm.weight, layer.relay_norm.bias]
+    return found + [None] * (cpu.SLOTS - len(found))
 
 
-def _big_slots(layer: Any) -> list[Tensor | None]:
-    """As `_star_slots`."""
-    others = (layer.attention_norm, layer.intermediate, layer.output, layer.output_norm)
-    return [
-        *_projections(layer.attention),
-        None,
-        *(x for other in others for x in _weight_and_bias(other)),
-        *[None] * 3,
-    ]
+def _projections(attention: Any) -> list[Tensor | None]:
+    query, key, value, output = (getattr(attention.projections, name) for name in ("query", "key", "value", "output"))
+    return [query.weight, query.bias, key.weight, value.weight, value.bias, output.weight, output.bias]
 
 
 def _check(encoder: StarTransformerModel | BigTransformerModel) -> None:
@@ -306,16 +264,11 @@ def _check(encoder: StarTransformerModel | BigTransformerModel) -> None:
         raise UnavailableError(f"the encoder is a {type(encoder).__name__}")
     if type(encoder) is StarTransformerModel:
         is_known = config.norm_position == "post" and config.reach <= cpu.MOST_NEIGHBOURS
-        needed = f'norm_position="post" and a ring_radius of at most {cpu.MOST_NEIGHBOURS}'
     else:
-        is_known = (config.local_connection, config.global_node, config.lexicon_kind) == ("window", "first", None)
-        is_known = is_known and config.window_radius <= LARGEST_CANDIDATE_RADIUS
-        needed = (
-            f'local_connection="window" with a window_radius of at most {LARGEST_CANDIDATE_RADIUS}, '
-            'global_node="first" and no lexicon'
-        )
+        is_window = (config.local_connection, config.global_node, config.lexicon_kind) == ("window", "first", None)
+        is_known = is_window and config.window_radius <= LARGEST_CANDIDATE_RADIUS
     if not is_known or config.hidden_act not in cpu.ACTIVATIONS[1:]:
-        raise UnavailableError(f'there is code for {needed}, and for hidden_act="relu" or "gelu"')
+        raise UnavailableError("there is no code for its configuration")
     made: Any = nn.Module()
     made.add_pooling_layer = encoder.add_pooling_layer
     try:
@@ -323,16 +276,15 @@ def _check(encoder: StarTransformerModel | BigTransformerModel) -> None:
             type(encoder).build_encoder(made, config)
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise UnavailableError(f"the configuration makes no encoder: {error}") from error
-    methods = [name for name in vars(type(encoder)) if name in vars(encoder)]
-    if methods or any(nn.modules.module._global_forward_hooks) or any(nn.modules.module._global_forward_pre_hooks):
-        raise UnavailableError(f"{methods[0] if methods else 'every module'} was replaced or has a hook")
+    of_torch = nn.modules.module  # hooks of every module, for which torch has no public name (2.13)
+    if of_torch._global_forward_hooks or of_torch._global_forward_pre_hooks:
+        raise UnavailableError("every module has a hook")
+    if replaced := vars(type(encoder)).keys() & vars(encoder).keys():
+        raise UnavailableError(f"{min(replaced)} was replaced")
     for name in ("layers", "ring_norm", "relay_norm", "global_pooling"):
         difference = _difference(getattr(encoder, name, None), getattr(made.eval(), name, None), name)
         if difference is not None:
             raise UnavailableError(difference)
-
-
-_TABLES = ("_parameters", "_buffers", "_modules")
 
 
 def _difference(given: Any, made: Any, name: str) -> str | None:
@@ -344,13 +296,9 @@ def _difference(given: Any, made: Any, name: str) -> str | None:
     if isinstance(given, Tensor):
         fits = given.shape == made.shape and given.device.type == "cpu" and given.layout == torch.strided
         return None if fits else f"{name} is {[*given.shape]} on {given.device} in place of {[*made.shape]} on the CPU"
-    forward = type(given).forward
-    owner = forward.__qualname__.rpartition(".")[0]
-    if (
-        given._forward_hooks
-        or given._forward_pre_hooks
-        or owner not in ("", *(c.__name__ for c in type(given).__mro__))
-    ):
+    owner = type(given).forward.__qualname__.rpartition(".")[0]
+    is_patched = owner not in ("", *(each.__qualname__ for each in type(given).__mro__))
+    if given._forward_hooks or given._forward_pre_hooks or is_patched:
         return f"{name} has a hook or another forward"
     mine, theirs = vars(given), vars(made)
     for key in {**theirs, **mine}:
@@ -360,11 +308,9 @@ def _difference(given: Any, made: Any, name: str) -> str | None:
             value, other = getattr(given, key, None), getattr(made, key, None)
             if type(value) is not type(other) or value != other:
                 return f"{name}.{key} is {value!r:.50} in place of {other!r:.50}"
-    for table in _TABLES:
+    for table in ("_parameters", "_buffers", "_modules"):
         if mine[table].keys() != theirs[table].keys():
-            return (
-                f"{name} has {', '.join(mine[table]) or 'nothing'} in place of {', '.join(theirs[table]) or 'nothing'}"
-            )
+            return f"{name} has {[*mine[table]]} in place of {[*theirs[table]]}"
         for key, value in mine[table].items():
             difference = _difference(value, theirs[table][key], f"{name}.{key}")
             if difference is not None:

@@ -32,6 +32,8 @@ VARIABLE = "MODELING_STAR_CPU_KERNELS"
 KINDS = ("star", "big")
 ACTIVATIONS = ("none", "relu", "gelu")
 POOLINGS = (None, "max", "mean", "first")
+# Parameters of a layer, in the order of `Slot`.
+SLOTS = 19
 # On either side: cpu.cpp holds the keys of at most 64 candidates of a token.
 MOST_NEIGHBOURS = 30
 
