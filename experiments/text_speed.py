@@ -21,9 +21,9 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-import modeling_star  # noqa: F401  # registers its models
 from modeling_star.data.readers import read_file
 from modeling_star.inference.tfidf import TERMS, TfidfClassifier
+from modeling_star.kernels.compiled import compile_layers
 
 
 BATCH = 8
@@ -59,9 +59,9 @@ def reader(source: str, file: str, count: int, dtype: str) -> Callable[[], objec
         classifier = TfidfClassifier.load(Path(name))
         return lambda: [classifier.log_probabilities(texts[at : at + BATCH]) for at in range(0, count, BATCH)]
     tokenizer = AutoTokenizer.from_pretrained(name)
-    model = AutoModelForSequenceClassification.from_pretrained(
-        name, trust_remote_code=True, dtype=getattr(torch, dtype)
-    ).eval()
+    model = compile_layers(
+        AutoModelForSequenceClassification.from_pretrained(name, trust_remote_code=True, dtype=getattr(torch, dtype))
+    )
     cut = {"truncation": True, "max_length": int(limit)} if limit else {}
     encoded = sorted(tokenizer(texts, verbose=False, **cut)["input_ids"], key=len)
     batches = [

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from .data.lexicon import Lexicon as Lexicon
     from .estimators import *  # noqa: F403
     from .inference.question_answering import answer_question as answer_question
+    from .kernels.compiled import compiled as compiled
+    from .kernels.compiled import describe as describe
     from .models.configuration_big import *  # noqa: F403
     from .models.configuration_bilstm import *  # noqa: F403
     from .models.configuration_disan import *  # noqa: F403
@@ -37,6 +39,8 @@ _MODULES = {
     "StarClassifier": "estimators",
     "StarTagger": "estimators",
     "answer_question": "inference.question_answering",
+    "compiled": "kernels.compiled",
+    "describe": "kernels.compiled",
     "register_window_attention": "models.window_interface",
     **auto.MODULES,
 }

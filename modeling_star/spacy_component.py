@@ -134,7 +134,7 @@ class SpacyComponent:
 
         path = Path(path)
         if path.resolve() != Path(self.model).resolve():  # not over the weights that it reads
-            self.predictor.model.save_pretrained(path)
+            self.predictor.pytorch_model.save_pretrained(path)
             self.predictor.tokenizer.save_pretrained(path)
             text = json.dumps(self.predictor.saved.arguments, ensure_ascii=False, indent=2)
             (path / "arguments.json").write_text(text + "\n", encoding="utf-8")

@@ -22,6 +22,7 @@ from lab.benchmark_workloads import WORD_LENGTH, random_lexicon
 from modeling_star.errors import UserError
 from modeling_star.inference.cuda_graphs import cuda_graphs
 from modeling_star.inference.export import export_onnx, quantize
+from modeling_star.kernels.compiled import compile_layers
 from modeling_star.models.bert_weights import fields_from_encoder
 from modeling_star.models.token_layout import TokenLayout
 from modeling_star.models.word_matcher import WordMatcher
@@ -283,6 +284,8 @@ class Subject:
             self.call = torch.compile(self.model)
         elif options.graphs and not isinstance(model, PartOfModel):
             self.call = cuda_graphs(self.model)
+        elif options.mode == "forward" and not options.on_gpu and not isinstance(model, PartOfModel):
+            self.call = self.model = compile_layers(self.model)
         self.optimizer: torch.optim.Optimizer | None = None
         if options.mode == "train" and not isinstance(model, PartOfModel):
             try:

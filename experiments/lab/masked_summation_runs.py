@@ -27,6 +27,7 @@ from lab.launching import environment, read_environment
 from lab.masked_summation import MaskedSummation, System, read_shape
 from lab.masked_summation_page import write_report
 from lab.summation_arguments import SummationArguments
+from modeling_star import compiled
 from modeling_star.errors import UserError
 from modeling_star.evaluation.metrics import metrics_for
 from modeling_star.evaluation.reports import plot_training_curves
@@ -274,7 +275,7 @@ class Experiment:
         """Seconds of each pass over one batch, and the errors of systems that cannot run."""
         device, rows = self.training.device, self.training.per_device_eval_batch_size
         inputs = replace(task, samples=(1, 1, rows)).draw("test").inputs.to(device)
-        passes = {system.name: partial(forward, system.build(task).eval().to(device), inputs) for system in systems}
+        passes = {system.name: partial(forward, compiled(system.build(task).to(device)), inputs) for system in systems}
         with tqdm(
             desc=f"n = {task.length}", total=len(passes) * (self.options.repeats + 1), unit="pass", disable=None
         ) as bar:

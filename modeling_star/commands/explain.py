@@ -61,6 +61,7 @@ def main() -> None:
         with loading("FOLDER", arguments.model):
             # Differences of scores are shown, so these are those of the saved weights.
             predictor = Predictor(SavedModel.load(arguments.model, arguments.trust_remote_code), dtype=None)
+            predictor.instructions = None  # a compiled copy has no gradients
         explanation = explain(predictor, arguments.text)
         _, found = predictor.predict([arguments.text])[0]
         title = f"Prediction of {Path(arguments.model).name}"

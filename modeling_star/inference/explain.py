@@ -115,7 +115,7 @@ def explain(predictor: Predictor, text: str) -> Explanation:
     check_task(predictor)
     if predictor.saved.onnx is not None:
         raise UserError(f"{predictor.saved.name} has no gradients to explain: name the folder that was exported.")
-    task, model = predictor.saved.task, predictor.model
+    task, model = predictor.saved.task, predictor.pytorch_model
     [(_, predictions)] = predictor.predict([text])
     encoding = predictor.tokenizer(
         text, truncation=True, return_offsets_mapping=True, return_special_tokens_mask=True, return_tensors="pt"

@@ -240,28 +240,36 @@ class Predictor:
         return self.saved.fingerprint()
 
     @cached_property
-    def layers(self) -> str | None:
-        """
-        How layers are computed on a CPU, `EncoderModel.layers_on_cpu`; `None` elsewhere. It can be set before the
-        model is loaded.
-        """
+    def instructions(self) -> str | None:
+        """Those of compiled layers, such as "avx2"; `None`: PyTorch, which can be set before the model is loaded."""
         if self.saved.onnx is not None or self.saved.task == "tfidf":
             return None
-        from .torch_runtime import layers_on_cpu
+        from .torch_runtime import instructions
 
-        return layers_on_cpu(self.dtype)
+        return instructions()
+
+    @property
+    def computation(self) -> str:
+        """What computes the predictions, in three lines: `modeling_star.describe` of the model."""
+        if self.saved.onnx is not None or self.saved.task == "tfidf":
+            library = "ONNX Runtime" if self.saved.onnx is not None else "scikit-learn"
+            return f"library: {library}\nnumbers: those of the file\ncompiled: no, it is no model of PyTorch"
+        from ..kernels.compiled import describe
+
+        return describe(self.model)
 
     @property
     def options(self) -> dict[str, Any]:
         """What the predictions of a text depend on."""
-        names = ("fingerprint", "pairs", "question", "null_threshold", "threshold", "batch_size", "dtype", "layers")
-        tagging = ("offset", "min_probability", "n_best")
-        return {"version": __version__, **{name: getattr(self, name) for name in (*names, *tagging)}}
+        names = ("fingerprint", "pairs", "question", "null_threshold", "threshold", "batch_size", "dtype")
+        more = ("instructions", "offset", "min_probability", "n_best")
+        return {"version": __version__, **{name: getattr(self, name) for name in (*names, *more)}}
 
     def __getstate__(self) -> dict[str, Any]:
         loaded = (
             "tokenizer",
             "model",
+            "pytorch_model",
             "_run_model",
             "_map",
             "entity_groups",
@@ -271,7 +279,7 @@ class Predictor:
         )
         state = {name: value for name, value in vars(self).items() if name not in loaded}
         # A part of the state, so that `datasets` does not take the cached predictions of another model.
-        return {**state, "fingerprint": self.fingerprint, "layers": self.layers}
+        return {**state, "fingerprint": self.fingerprint, "instructions": self.instructions}
 
     def __call__(self, batch: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
         """
@@ -407,10 +415,18 @@ class Predictor:
             return open_session(self.saved.onnx)
         from .torch_runtime import load
 
-        model = load(self.saved, self.dtype, self.layers)
+        model = load(self.saved, self.dtype, self.instructions)
         if self.offset is not None:
             model.config.entity_offset = self.offset
         return model
+
+    @cached_property
+    def pytorch_model(self) -> "PreTrainedModel":
+        """The model with layers, which have gradients, attention weights and weights to save: `model`, or another."""
+        from ..kernels.compiled import is_compiled
+        from .torch_runtime import load
+
+        return load(self.saved, self.dtype, None) if is_compiled(self.model) else self.model
 
     @cached_property
     def _run_model(self) -> Callable[..., dict[str, np.ndarray]]:

@@ -160,8 +160,8 @@ def predict_to_file(
     if output.exists() and processes.index > 0:  # the main process had nothing left to do
         return 0
     columns = output_columns(predictor, inputs, output.suffix)
-    if _recorded(folder).get("layers") == "PyTorch":  # before there was compiled code: these parts have its digits
-        predictor.layers = "PyTorch"
+    if _recorded(folder).get("instructions", "") is None:  # before code was compiled: the parts have its digits
+        predictor.instructions = None
     options = {**predictor.options, **options, "columns": asdict(columns)}
     with _begun(output, folder, json.loads(json.dumps(options)), processes.index == 0):
         keys, count = [], 0

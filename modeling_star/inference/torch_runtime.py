@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ..kernels import cpu
+from ..kernels.compiled import compile_layers
 from ..loading import load_model
 from .cuda_graphs import cuda_graphs
 from .threads import map_in_threads
@@ -26,29 +27,24 @@ _CLASSES = {
 _OUTPUTS = ("logits", "paths", "messages")
 
 
-def load(saved: "SavedModel", dtype: str | None, layers: str | None) -> PreTrainedModel:
-    """A saved model, in eval mode, on its device; `layers` are `EncoderModel.layers_on_cpu`."""
+def load(saved: "SavedModel", dtype: str | None, instructions: str | None) -> PreTrainedModel:
+    """
+    A saved model, in eval mode, on its device. On a CPU its layers are compiled; where they could be, PyTorch computes
+    them if `instructions` are `None`.
+    """
     options: dict[str, Any] = dict(saved.remote)
     if dtype not in (None, "auto"):
         options["dtype"] = getattr(torch, dtype)
     model = load_model(_CLASSES[saved.task], saved.name, **options)
-    if layers is not None and hasattr(model.base_model, "layers_on_cpu"):
-        model.base_model.layers_on_cpu = layers
-    return model.to(_device())
+    model = model.to(_device())
+    if model.device.type != "cpu" or (instructions is None and cpu.level_in_use() is not None):
+        return model
+    return compile_layers(model, "bfloat16" if dtype == "auto" else None)
 
 
-def layers_on_cpu(dtype: str | None) -> str | None:
-    """
-    `EncoderModel.layers_on_cpu` of a model that predicts in this process; `None` on an accelerator.
-
-    Without compiled code a model stays as it was saved: there PyTorch gains less from bfloat16, and rounds more.
-    """
-    if _device().type != "cpu":
-        return None
-    level = cpu.level_in_use()
-    if level is None:
-        return "PyTorch"
-    return "bfloat16" if dtype == "auto" and level == "amx" else "compiled"
+def instructions() -> str | None:
+    """Those of compiled layers in this process; `None` on an accelerator, or where PyTorch computes."""
+    return cpu.level_in_use() if _device().type == "cpu" else None
 
 
 def crf_tables(model: PreTrainedModel) -> dict[str, np.ndarray] | None:

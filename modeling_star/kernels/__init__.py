@@ -8,4 +8,4 @@ package is installed.
 
 # Names, arguments and results of the functions that models call. Increase it with any change of these, here and in
 # models/attention.py: the code in a saved folder may be older than the package.
-INTERFACE = 3
+INTERFACE = 4

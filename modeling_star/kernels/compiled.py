@@ -1,182 +1,322 @@
 """
-When the layers of an encoder are computed by the compiled code of `cpu.py`, and what it is given: inference alone,
-packed tokens, and plain layers, whose weights are read without calling them. Otherwise the layers themselves compute
-the same.
+A copy of a model whose layers are computed by compiled code, for inference on a CPU: `cpu.cpp`.
 
-Axes: b batch  N flat tokens  d width
+Weights are packed once, when the copy is made, and its layers are dropped: nothing is left whose change would not be
+noticed. The model itself computes what its file says, in PyTorch.
+
+Axes: b sequences  N flat tokens  d width
 """
 
-import itertools
+import copy
 import operator
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-from weakref import WeakKeyDictionary
+from ctypes import byref, c_void_p
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from ..models.modeling_encoder import is_plain
+from ..errors import UserError
+from ..models.modeling_big import LARGEST_CANDIDATE_RADIUS, BigTransformerModel
+from ..models.modeling_encoder import Recorder
+from ..models.modeling_star import StarTransformerModel
 from ..models.token_layout import TokenLayout
 from . import cpu
+from .cpu import UnavailableError
 
 
-# Tokens of the longest sequence: keys and values of all of its tokens are held twice, a gigabyte for so many.
-LONGEST = 1 << 17
-# Of all modules of the process; torch has no public name for them (2.13).
-_GLOBAL_HOOKS = [getattr(nn.modules.module, f"_global_forward_{kind}", {}) for kind in ("hooks", "pre_hooks")]
+Model = TypeVar("Model", bound=nn.Module)
 
 
-def compiled_layers(
-    encoder: Any,
-    describe: Callable[[], tuple[dict[str, Any], list[list[tuple[Any, type]]]]],
-    radius: int,
-    embedded: Tensor,
-    layout: TokenLayout,
-    pooling: str | None,
-    with_states: bool,
-    start_relay: Tensor | None = None,
-) -> tuple[Tensor | None, Tensor | None, Tensor | None] | None:
+def compiled(model: Model, dtype: Literal["bfloat16"] | None = None) -> Model:
     """
-    The states after all layers of an encoder in evaluation mode, and the vectors of the sequences.
+    A copy of a model for inference on a CPU, whose layers are computed by compiled code where there is some for them:
+    those of Star (post-norm), and of BiG with a window of at most 16 and a first token that is the global node.
+
+    ```python
+    fast = compiled(model)
+    logits = fast(**tokenizer(texts, padding=True, return_tensors="pt")).logits
+    ```
+
+    The copy does not follow later changes of the model. It has no layers, and so no weights to train, edit or save, no
+    gradients, hidden states or attentions: the model has them. Where PyTorch computes the layers, the copy has them,
+    and `describe` says why.
 
     Args:
-        encoder: the bare encoder, whose layers are in `encoder.layers`; `encoder.layers_on_cpu` says how they are
-            computed.
-        describe: called where the layers are not known: the fields of `cpu.Encoder`, and for each layer its modules
-            with their expected classes and its tensors with `Tensor`; those with parameters in the order of `Slot` in
-            cpu.cpp, with `None` in place of one that it lacks.
-        radius: neighbours on either side.
-        embedded: `[N, d]`.
-        layout: where the tokens lie.
-        pooling, with_states, start_relay: as in `cpu.encode`.
-
-    Returns:
-        States `[N, d]`, vectors `[b, d]` and relays `[b, d]` as `cpu.encode`; `None` where PyTorch is to compute them.
+        model: any model of this package or of transformers; of one in training mode, the copy is in evaluation mode.
+        dtype: numbers of the layers: "bfloat16" where the processor has AMX; `None`: as their weights.
     """
-    if (
-        encoder.layers_on_cpu == "PyTorch"
-        or torch.is_grad_enabled()
-        or embedded.device.type != "cpu"
-        or embedded.dtype not in (torch.float32, torch.bfloat16)
-        or not layout.is_packed
-        or layout.in_rows
-        or not len(embedded)
-        or layout.max_length > LONGEST
-        or torch.is_autocast_enabled("cpu")
-        or any(_GLOBAL_HOOKS)
-    ):
-        return None
-    known = _known.get(encoder)
-    if known is None or not known.is_valid():
-        known = _Layers.of(encoder, *describe())
-        if not known.is_valid():  # a hook, or training, for now: not kept, as both may end
-            return None
-        _known[encoder] = known
-    if known.dtype != embedded.dtype:
-        return None
-    return cpu.encode(
-        encoder,
-        known.form,
-        known.parameters,
-        known.stamp,
-        radius,
-        embedded.contiguous(),
-        layout.offsets,
-        encoder.layers_on_cpu == "bfloat16" or embedded.dtype == torch.bfloat16,
-        pooling,
-        with_states,
-        start_relay,
-    )
+    # Tensors that hooks compute, as in torch.nn.utils.prune, are copied by no deepcopy.
+    of_hooks = (x for module in model.modules() for x in vars(module).values() if isinstance(x, Tensor))
+    memo = {id(x): x.detach().clone() for x in of_hooks}
+    return compile_layers(copy.deepcopy(model, memo), dtype)
 
 
-@dataclass(frozen=True)
-class _Layers:
+def compile_layers(model: Model, dtype: Literal["bfloat16"] | None = None) -> Model:
+    """As `compiled`, in place: for a model that nothing else holds, whose layers would need memory twice."""
+    if model.training:
+        model.eval()
+    model.requires_grad_(False)
+    encoders: list[Any] = [x for x in model.modules() if isinstance(x, StarTransformerModel | BigTransformerModel)]
+    reason = None if encoders else "it has no Star- or BiG-Transformer of this package"
+    for encoder in encoders:
+        try:
+            if not isinstance(encoder, _CompiledEncoder):
+                encoder.layers = CompiledLayers(encoder, dtype)
+                encoder.__class__ = _COMPILED[type(encoder)]
+        except UnavailableError as error:
+            reason = str(error)
+    vars(model)["_not_compiled"] = reason
+    return model
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Whether compiled code computes layers of a model."""
+    return any(isinstance(module, CompiledLayers) for module in model.modules())
+
+
+def describe(model: nn.Module) -> str:
     """
-    The parameters of layers that are what their classes are, and how to see that this has not changed since.
-
-    Args:
-        dtype: of all parameters; `None` where a layer has an adapter, a hook, a quantised weight or dropout, or there
-            is no code for it.
-        form: fields of `cpu.Encoder`.
-        parameters: of each layer, in the order of cpu.cpp.
-        tensors, versioned: those that there are, and of these the ones that autograd counts changes of.
-        stamp: their addresses and versions.
-        modules, hooks: the attributes of all modules of the layers, and their hooks.
-        tables, names, values: where each of their parameters and modules was found, and it.
+    What computes a model, in three lines: the library with its instructions, the numbers, and whether the layers are
+    compiled or why they are not.
     """
+    tensor = next(model.parameters(), torch.empty(0))
+    numbers = str(tensor.dtype).removeprefix("torch.")
+    library = f"PyTorch {torch.__version__}, {tensor.device}"
+    if tensor.device.type == "cpu":
+        library += f" with {torch.backends.cpu.get_cpu_capability()}"
+    if is_compiled(model):
+        layers = next(module for module in model.modules() if isinstance(module, CompiledLayers))
+        library = f"compiled layers with {layers.level.upper()}, else {library}"
+        numbers = numbers if layers.numbers == numbers else f"{layers.numbers} in the layers, {numbers} elsewhere"
+    reason = vars(model).get("_not_compiled", "it is no compiled(model)")
+    return f"library: {library}\nnumbers: {numbers}\ncompiled: {'yes' if reason is None else f'no, {reason}'}"
 
-    dtype: torch.dtype | None
-    form: dict[str, Any]
-    parameters: list[list[Tensor | None]]
-    tensors: list[Tensor]
-    versioned: list[Tensor]
-    stamp: tuple[int, ...]
-    modules: list[dict[str, Any]]
-    hooks: list[dict[int, Any]]
-    tables: list[dict[str, Any]]
-    names: list[str]
-    values: list[Any]
 
-    @classmethod
-    def of(cls, encoder: Any, form: dict[str, Any], layers: list[list[tuple[Any, type]]]) -> "_Layers":
-        found = [[_parameters(*part) for part in layer] for layer in layers]
-        parameters = [[tensor for tensors in layer for tensor in tensors or ()] for layer in found]
-        tensors = [tensor for layer in parameters for tensor in layer if tensor is not None]
-        dtypes = {tensor.dtype for tensor in tensors}
-        has_code = form["activation"] in cpu.ACTIVATIONS and None not in itertools.chain.from_iterable(found)
-        versioned = [tensor for tensor in tensors if not tensor.is_inference()]
-        modules = list(encoder.layers.modules())
-        entries: list[Any] = [(encoder._modules, "layers", encoder.layers)]
-        for module in modules:
-            for table in (module._modules, module._parameters):
-                entries += [(table, name, value) for name, value in table.items()]
-        tables, names, values = map(list, zip(*entries, strict=True))
-        return cls(
-            dtypes.pop() if has_code and len(dtypes) == 1 else None,
-            form,
-            parameters,
-            tensors,
-            versioned,
-            _stamp(tensors, versioned),
-            [vars(module) for module in modules],
-            [hooks for module in modules for hooks in (module._forward_hooks, module._forward_pre_hooks)],
-            tables,
-            names,
-            values,
+# ------ what is compiled
+
+# What the forward pass of an encoder looks up when it is called.
+_FIELDS = ("num_hidden_layers", "pooling")
+_OF_STAR = ("share_layers", "use_radial")
+_OF_BIG = ("local_connection", "window_radius", "global_connection", "global_node", "lexicon_kind")
+
+
+class CompiledLayers(nn.Module):
+    """All layers of an encoder as one call of compiled code, or an `UnavailableError` that says why not."""
+
+    def __init__(self, encoder: StarTransformerModel | BigTransformerModel, dtype: str | None):
+        super().__init__()
+        self.eval()
+        self._code, self.level = cpu.library()
+        config: Any = encoder.config
+        is_star = type(encoder) is StarTransformerModel
+        _check(encoder)
+        layers: list[Any] = [*encoder.layers] * (config.num_hidden_layers if is_star and config.share_layers else 1)
+        slots = [slot for layer in layers for slot in _slots(layer)]
+        dtypes = {slot.dtype for slot in slots if slot is not None}
+        if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.bfloat16}:
+            raise UnavailableError(f"the layers are in {' and '.join(sorted(map(str, dtypes)))}")
+        self.dtype = dtypes.pop()
+        low = self.dtype == torch.bfloat16 or dtype == "bfloat16"
+        self.numbers = "bfloat16" if low and self.level == "amx" else "float32"
+        self._precisions = low, self.dtype == torch.bfloat16
+        self._fields = operator.attrgetter(*_FIELDS, *(_OF_STAR if is_star else _OF_BIG))
+        self._values = self._fields(config)
+        pooling = "first" if config.pooling == "global" else config.pooling
+        d, h = config.hidden_size, config.num_attention_heads
+        self._shape = cpu.Shape(
+            kind=cpu.KINDS.index("star" if is_star else "big"),
+            d=d,
+            h=h,
+            c=config.head_dim if is_star else d // h,
+            layers=len(layers),
+            radius=config.reach if is_star else config.window_radius,
+            inner=0 if is_star else config.intermediate_size,
+            activation=cpu.ACTIVATIONS.index(config.hidden_act),
+            residual=is_star and config.residual,
+            radial=is_star and config.use_radial,
+            pooling=cpu.POOLINGS.index(pooling if encoder.add_pooling_layer else None),
+            eps=config.layer_norm_eps,
         )
-
-    def is_valid(self) -> bool:
-        """Compares some hundred objects without a line of Python for each, as a short text takes no longer itself."""
-        return (
-            all(map(operator.is_, map(dict.get, self.tables, self.names), self.values))
-            and not any(self.hooks)
-            and not any(map(dict.get, self.modules, itertools.repeat("training")))
-            and not any(map(dict.__contains__, self.modules, itertools.repeat("forward")))
-            and self.stamp == _stamp(self.tensors, self.versioned)
+        if self._shape.c > 16 * self._code.modeling_star_lanes():
+            raise UnavailableError(f"there is no code for heads of {self._shape.c}")
+        tensors = [None if slot is None else slot.detach().resolve_neg().contiguous() for slot in slots]
+        addresses = (c_void_p * len(tensors))(*(None if x is None else x.data_ptr() for x in tensors))
+        self._weights = torch.empty(
+            self._code.modeling_star_packed_size(byref(self._shape), low), dtype=torch.uint8, device="cpu"
         )
+        self._code.modeling_star_pack(byref(self._shape), *self._precisions, addresses, self._weights.data_ptr())
+
+    def forward(
+        self, embedded: Tensor, layout: TokenLayout, config: Any, with_states: bool, start_relay: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """States `[N, d]`, vectors and relays `[b, d]` from embeddings `[N, d]` and any first relays `[b, d]`."""
+        shape, b = self._shape, len(layout.lengths)
+        fits = embedded.shape[1] == shape.d and (start_relay is None or start_relay.shape == (b, shape.d))
+        given = [embedded, *(() if start_relay is None else (start_relay,))]
+        if not fits or any(x.dtype != self.dtype or x.device.type != "cpu" for x in given):
+            raise UserError(
+                f"The layers were compiled for {self.dtype} on the CPU, {shape.d} wide, and get {embedded.dtype} on "
+                f"{embedded.device}, {embedded.shape[1]} wide: convert the model, and write compiled(model)."
+            )
+        if self._fields(config) != self._values:
+            raise UserError("The configuration was changed after the layers were compiled: write compiled(model).")
+        states = embedded.new_zeros(embedded.shape) if with_states else None
+        pooled = embedded.new_zeros((b, shape.d)) if shape.pooling else None
+        relay = embedded.new_zeros((b, shape.d)) if shape.pooling and shape.radial else None
+        inputs = [x.contiguous() for x in given]
+        if len(embedded) and self._code.modeling_star_encode(
+            byref(shape),
+            *self._precisions,
+            self._weights.data_ptr(),
+            inputs[0].data_ptr(),
+            layout.offsets.data_ptr(),
+            b,
+            None if start_relay is None else inputs[1].data_ptr(),
+            *(None if x is None else x.data_ptr() for x in (states, relay, pooled)),
+            torch.get_num_threads(),
+        ):
+            raise MemoryError(f"No memory for the states of {len(embedded)} tokens: use smaller batches.")
+        return states, pooled, relay
+
+    def train(self, mode: bool = True) -> "CompiledLayers":
+        if mode:
+            raise _refused("training mode")
+        return self
+
+    def _refuse(self, *arguments: Any, **options: Any) -> Any:
+        raise _refused("weights to save, load or pickle")
+
+    _save_to_state_dict = _load_from_state_dict = __reduce_ex__ = _refuse
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "CompiledLayers":
+        return self  # it never changes
 
 
-_known: WeakKeyDictionary[nn.Module, _Layers] = WeakKeyDictionary()
+def _refused(what: str) -> UserError:
+    return UserError(f"A compiled copy has no {what}: use the model that was given to compiled(model).")
 
 
-def _stamp(tensors: list[Tensor], versioned: list[Tensor]) -> tuple[int, ...]:
-    """Addresses, and the versions by which autograd knows changes in place."""
-    return (*map(Tensor.data_ptr, tensors), *map(_VERSION, versioned))
+class _CompiledEncoder:
+    """The flow of an encoder whose `layers` are `CompiledLayers`."""
+
+    def encode(
+        self: Any, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
+    ) -> tuple[Tensor | None, dict[str, Any]]:
+        refused = {
+            "hidden states and attentions": record.wants_all,
+            "gradients": embedded.requires_grad,
+            "training mode": self.training,
+            "words": inputs["word_mask"] is not None,
+            "autocast": torch.is_autocast_enabled("cpu"),
+            "traced graph": not layout.is_packed or layout.in_rows,
+        }
+        for what, is_asked in refused.items():
+            if is_asked:
+                raise _refused(what)
+        start_norm = getattr(self, "relay_start_norm", None)
+        start_relay = None if start_norm is None else start_norm(layout.mean(embedded))
+        states, pooled, relay = self.layers(embedded, layout, self.config, record.wants_token_states, start_relay)
+        return states, {"pooler_output": pooled, "relay_state": relay} if self.add_pooling_layer else {}
 
 
-_VERSION = operator.attrgetter("_version")
+class CompiledStarTransformerModel(_CompiledEncoder, StarTransformerModel):
+    """A Star-Transformer in a copy of `compiled`."""
 
 
-def _parameters(part: Any, kind: type) -> list[Tensor | None] | None:
-    """The parameters of a part of a layer; `None` where they are not all that decides what it computes."""
-    if part is None:
-        return [None] * (1 if kind is Tensor else 2)
-    if kind is Tensor:
-        plain = type(part) in (Tensor, nn.Parameter) and part.is_contiguous() and part.device.type == "cpu"
-        return [part] if plain else None
-    if part.training or not is_plain(part, kind):
+class CompiledBigTransformerModel(_CompiledEncoder, BigTransformerModel):
+    """A BiG-Transformer in a copy of `compiled`."""
+
+
+_COMPILED: dict[type, type] = {
+    StarTransformerModel: CompiledStarTransformerModel,
+    BigTransformerModel: CompiledBigTransformerModel,
+}
+
+
+# ------ the layers that the code computes
+
+
+def _slots(layer: Any) -> list[Tensor | None]:
+    """The parameters of a layer in the order of `Slot` in cpu.cpp, `None` where the configuration makes none."""
+    is_star = hasattr(layer, "ring_attention")
+    attention = layer.ring_attention if is_star else layer.attention
+    found = [*_projections(attention), attention.role_bias]
+    names = ("ring_norm",) if is_star else ("attention_norm", "intermediate", "output", "output_norm")
+    for module in (getattr(layer, name) for name in names):
+        found += [module.weight, module.bias]
+    if is_star and layer.relay_attention is not None:
+        found += [*_projections(layer.relay_attention), layer.relay_norm.weight, layer.relay_norm.bias]
+    return found + [None] * (cpu.SLOTS - len(found))
+
+
+def _projections(attention: Any) -> list[Tensor | None]:
+    query, key, value, output = (getattr(attention.projections, name) for name in ("query", "key", "value", "output"))
+    return [query.weight, query.bias, key.weight, value.weight, value.bias, output.weight, output.bias]
+
+
+def _check(encoder: StarTransformerModel | BigTransformerModel) -> None:
+    """
+    Raises:
+        UnavailableError: the layers are not what the code computes: exactly those that the configuration makes.
+    """
+    config: Any = encoder.config
+    if type(encoder) not in _COMPILED:
+        raise UnavailableError(f"the encoder is a {type(encoder).__name__}")
+    if type(encoder) is StarTransformerModel:
+        is_known = config.norm_position == "post" and config.reach <= cpu.MOST_NEIGHBOURS
+    else:
+        is_window = (config.local_connection, config.global_node, config.lexicon_kind) == ("window", "first", None)
+        is_known = is_window and config.window_radius <= LARGEST_CANDIDATE_RADIUS
+    if not is_known or config.hidden_act not in cpu.ACTIVATIONS[1:]:
+        raise UnavailableError("there is no code for its configuration")
+    made: Any = nn.Module()
+    made.add_pooling_layer = encoder.add_pooling_layer
+    try:
+        with torch.device("meta"):
+            type(encoder).build_encoder(made, config)
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise UnavailableError(f"the configuration makes no encoder: {error}") from error
+    of_torch = nn.modules.module  # hooks of every module, for which torch has no public name (2.13)
+    if of_torch._global_forward_hooks or of_torch._global_forward_pre_hooks:
+        raise UnavailableError("every module has a hook")
+    if replaced := vars(type(encoder)).keys() & vars(encoder).keys():
+        raise UnavailableError(f"{min(replaced)} was replaced")
+    for name in ("layers", "ring_norm", "relay_norm", "global_pooling"):
+        difference = _difference(getattr(encoder, name, None), getattr(made.eval(), name, None), name)
+        if difference is not None:
+            raise UnavailableError(difference)
+
+
+def _difference(given: Any, made: Any, name: str) -> str | None:
+    """How a part of an encoder is not what its configuration makes, in class, attributes, hooks and shapes."""
+    if type(given) is not type(made):
+        return f"{name} is {_class_name(given)} in place of {_class_name(made)}"
+    if given is None:
         return None
-    inside = (part.weight, part.bias) if issubclass(kind, (nn.Linear, nn.LayerNorm)) else ()
-    found = [_parameters(tensor, Tensor) for tensor in inside if tensor is not None]
-    return None if None in found else [tensor for tensors in found for tensor in tensors]
+    if isinstance(given, Tensor):
+        fits = given.shape == made.shape and given.device.type == "cpu" and given.layout == torch.strided
+        return None if fits else f"{name} is {[*given.shape]} on {given.device} in place of {[*made.shape]} on the CPU"
+    owner = type(given).forward.__qualname__.rpartition(".")[0]
+    is_patched = owner not in ("", *(each.__qualname__ for each in type(given).__mro__))
+    if given._forward_hooks or given._forward_pre_hooks or is_patched:
+        return f"{name} has a hook or another forward"
+    mine, theirs = vars(given), vars(made)
+    for key in {**theirs, **mine}:
+        # Names with _ are torch's and transformers' own, unless they hide a method; checkpointing is for training.
+        is_private = key.startswith("_") and (key in theirs or not hasattr(type(given), key))
+        if not is_private and key != "gradient_checkpointing":
+            value, other = getattr(given, key, None), getattr(made, key, None)
+            if type(value) is not type(other) or value != other:
+                return f"{name}.{key} is {value!r:.50} in place of {other!r:.50}"
+    for table in ("_parameters", "_buffers", "_modules"):
+        if mine[table].keys() != theirs[table].keys():
+            return f"{name} has {[*mine[table]]} in place of {[*theirs[table]]}"
+        for key, value in mine[table].items():
+            difference = _difference(value, theirs[table][key], f"{name}.{key}")
+            if difference is not None:
+                return difference
+    return None
+
+
+def _class_name(x: Any) -> str:
+    return "None" if x is None else type(x).__name__

@@ -1092,26 +1092,6 @@ void modeling_star_pack(const Shape* shape, int low, int half, const void* const
   low ? pack<Half>(*shape, parameters, half, packed) : pack<float>(*shape, parameters, half, packed);
 }
 
-// A number that depends on a cache line in each `step` bytes of the parameters and its place, and on all of a small one.
-uint64_t modeling_star_checksum(const void* const* parameters, const int64_t* bytes, int64_t count, int64_t step) {
-  constexpr int64_t SMALL = 8 << 10;
-  typedef uint64_t line __attribute__((vector_size(CACHE_LINE)));
-  line sum = {}, sums = {};
-  for (int64_t i = 0; i < count; i++) {
-    const char* p = (const char*)parameters[i];
-    const int64_t after = bytes[i] <= SMALL ? CACHE_LINE : step;
-    for (int64_t k = 0; k < bytes[i]; k += after) {
-      line x = {};
-      memcpy(&x, p + k, k + CACHE_LINE <= bytes[i] ? CACHE_LINE : bytes[i] - k);
-      sum += x;
-      sums += sum;
-    }
-  }
-  uint64_t result = 0;
-  for (int j = 0; j < 8; j++) result = ((result ^ sum[j]) * 0x9e3779b97f4a7c15 ^ sums[j]) * 0xff51afd7ed558ccd;
-  return result;
-}
-
 // Embeddings `[N, d]` to states `[N, d]`, relays `[b, d]` and the vectors of sequences `[b, d]`, those that are not null.
 // Relays begin as `start_relay`, `[b, d]`, where it is not null, and as means otherwise.
 // Token t of sequence i is row `offsets[i] + t`. Returns 1 where memory does not suffice, and 2 for a shape without code.

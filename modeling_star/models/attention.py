@@ -45,7 +45,7 @@ FEW_TOKENS = 1024
 # 55 where words have up to ten tokens.
 LONGEST_KERNEL_REACH = 9
 # `modeling_star.kernels.INTERFACE` for which this code calls kernels.
-KERNEL_INTERFACE = 3
+KERNEL_INTERFACE = 4
 
 
 class AttentionProjections(nn.Module):
@@ -94,11 +94,6 @@ class AttentionProjections(nn.Module):
     def value_bias(self) -> Tensor:
         """`[h, c]`"""
         return self.split(self.plain("value").bias)
-
-    def parts(self) -> list[tuple[Any, type]]:
-        """Its modules with their classes, as `compiled_layers` takes them."""
-        layers = (self.query, self.key, self.value, self.output)
-        return [(self, AttentionProjections), *((layer, nn.Linear) for layer in layers)]
 
     def project_output(self, context: Tensor) -> Tensor:
         """`[..., h, c]` to `[..., d]`."""
@@ -702,24 +697,6 @@ class UpdateLayerNorm(nn.LayerNorm):
 
 
 # ------ when kernels are used
-
-
-def compiled_layers(
-    encoder: nn.Module,
-    describe: Callable[[], tuple[dict[str, Any], Any]],
-    radius: int,
-    embedded: Tensor,
-    layout: TokenLayout,
-    **options: Any,
-) -> tuple[Tensor | None, Tensor | None, Tensor | None] | None:
-    """`modeling_star.kernels.compiled.compiled_layers`: all layers on a CPU; `None` where PyTorch computes them."""
-    if torch.is_grad_enabled() or embedded.device.type != "cpu" or not layout.is_packed:
-        return None
-    try:
-        kernels = find_kernels("compiled")
-    except ImportError:
-        return None
-    return kernels.compiled_layers(encoder, describe, radius, embedded, layout, **options)
 
 
 def use_kernels(tokens: Tensor, layout: TokenLayout, reach: int = 1) -> bool:

@@ -14,14 +14,7 @@ from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging
 
-from .attention import (
-    BandCandidates,
-    CandidateAttention,
-    Candidates,
-    UpdateLayerNorm,
-    compiled_layers,
-    relay_attention,
-)
+from .attention import BandCandidates, CandidateAttention, Candidates, UpdateLayerNorm, relay_attention
 from .configuration_big import BigTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .modeling_encoder import Dropout, EncoderModel, EncoderPreTrainedModel, Recorder, optional_part
@@ -104,7 +97,6 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         self.attention = WordAttention(config) if config.candidate_roles else None
         self.attention_norm = UpdateLayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.intermediate = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.hidden_act = config.hidden_act
         self.activation = ACT2FN[config.hidden_act]
         self.output = nn.Linear(config.intermediate_size, config.hidden_size)
         self.output_norm = UpdateLayerNorm(config.hidden_size, eps=config.layer_norm_eps)
@@ -151,22 +143,6 @@ class BigTransformerLayer(GradientCheckpointingLayer):
             if weights is not None:
                 weights = weights.masked_fill(layout.unpack(layout.position == 0)[:, None, :, None], 0)
         return self._update(tokens, update), weights, first_weights
-
-    def parts(self) -> list[tuple[Any, type]]:
-        """Its modules and tensors with their classes, as `compiled_layers` takes them."""
-        return [
-            (self, BigTransformerLayer),
-            (self.activation, type(ACT2FN[self.hidden_act])),
-            (self.dropout, Dropout),
-            (self.attention, WordAttention),
-            *self.attention.projections.parts(),
-            (self.attention.role_bias, Tensor),
-            (self.attention_norm, UpdateLayerNorm),
-            (self.intermediate, nn.Linear),
-            (self.output, nn.Linear),
-            (self.output_norm, UpdateLayerNorm),
-            *((None, Tensor),) * 3,  # a relay's
-        ]
 
     def _update(self, state: Tensor, update: Tensor | None) -> Tensor:
         """States `[..., d]` after what the attention adds to them, if anything, and the feed-forward layer."""
@@ -327,10 +303,6 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         tokens = record.hidden_state(embedded)
         pools_first = self.config.pooling == "global" and self.config.global_node == "first"
         first_only = pools_first and not record.wants_token_states
-        compiled = None if record.wants_all else self._compiled(embedded, layout, inputs, record.wants_token_states)
-        if compiled is not None:
-            states, pooled, _ = compiled
-            return states, {"pooler_output": pooled} if self.add_pooling_layer else {}
         window = self._window(layout, inputs, embedded.dtype)
         band = self._candidates(layout, inputs, embedded.dtype) if window is None else None
         for number, layer in enumerate(self.layers, start=1):
@@ -362,34 +334,6 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         return window_mask(
             layout.max_length, radius, radius, real, seen, batch=b, dtype=dtype, device=layout.mask.device
         )
-
-    def _compiled(
-        self, embedded: Tensor, layout: TokenLayout, inputs: dict[str, Tensor | None], with_states: bool
-    ) -> tuple[Tensor | None, Tensor | None, Tensor | None] | None:
-        """The last states and pooled vectors by compiled code; `None` where it does not apply."""
-        config = self.config
-        is_window = config.local_connection == "window" and config.global_node == "first"
-        has_words = config.lexicon_kind is not None or inputs["word_mask"] is not None
-        radius = min(config.window_radius, layout.max_length - 1)
-        if not is_window or has_words or radius > LARGEST_CANDIDATE_RADIUS:
-            return None
-        pooling = "first" if config.pooling == "global" else config.pooling
-        options = {"pooling": pooling if self.add_pooling_layer else None, "with_states": with_states}
-        return compiled_layers(self, self._description, radius, embedded, layout, **options)
-
-    def _description(self) -> tuple[dict[str, Any], list[list[tuple[Any, type]]]]:
-        """Its layers, as `compiled_layers` takes them."""
-        config = self.config
-        form = {
-            "kind": "big",
-            "heads": config.num_attention_heads,
-            "head_width": config.hidden_size // config.num_attention_heads,
-            "activation": config.hidden_act,
-            "eps": config.layer_norm_eps,
-            "inner": config.intermediate_size,
-        }
-        layers: Any = self.layers
-        return form, [layer.parts() for layer in layers]
 
     def _candidates(
         self, layout: TokenLayout, inputs: dict[str, Tensor | None], dtype: torch.dtype

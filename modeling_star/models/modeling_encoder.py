@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -532,12 +532,6 @@ class EncoderModel(EncoderPreTrainedModel):
     Args:
         config: the encoder's configuration.
         add_pooling_layer: build the layers that only the pooled vector needs; heads on tokens omit them.
-    """
-
-    layers_on_cpu: Literal["compiled", "bfloat16", "PyTorch"] = "compiled"
-    """
-    How inference on a CPU computes the layers: by compiled code, where there is some, in the precision of the weights;
-    by it in bfloat16 where the processor has AMX; by PyTorch. It is not saved.
     """
 
     def __init__(self, config: EncoderConfig, add_pooling_layer: bool = True):

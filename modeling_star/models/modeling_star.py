@@ -10,14 +10,7 @@ from torch import Tensor, nn
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from .attention import (
-    AttentionProjections,
-    CandidateAttention,
-    Candidates,
-    UpdateLayerNorm,
-    compiled_layers,
-    relay_attention,
-)
+from .attention import AttentionProjections, CandidateAttention, Candidates, UpdateLayerNorm, relay_attention
 from .configuration_star import StarTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .modeling_encoder import Dropout, EncoderModel, EncoderPreTrainedModel, Recorder
@@ -61,7 +54,6 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         self.reach = config.reach
         self.pre_norm = config.norm_position == "pre"
         self.residual = config.residual
-        self.hidden_act = config.hidden_act
         self.activation = ACT2FN[config.hidden_act]
         self.dropout = Dropout(config.hidden_dropout_prob)
         self.ring_attention = CandidateAttention(
@@ -117,21 +109,6 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         relay = self._update(relay, update, self.relay_norm)  # Eq 8
         return tokens, relay, ring_weights, relay_weights
 
-    def parts(self) -> list[tuple[Any, type]]:
-        """Its modules and tensors with their classes, as `compiled_layers` takes them."""
-        ring, relay = self.ring_attention, self.relay_attention
-        return [
-            (self, StarTransformerLayer),
-            (self.activation, type(ACT2FN[self.hidden_act])),
-            (self.dropout, Dropout),
-            (ring, CandidateAttention),
-            *ring.projections.parts(),
-            (ring.role_bias, Tensor),
-            (self.ring_norm, UpdateLayerNorm),
-            *(((None, Tensor),) * 9 if relay is None else ((relay, RelayAttention), *relay.projections.parts())),
-            *(() if relay is None else ((self.relay_norm, UpdateLayerNorm),)),
-        ]
-
     def _update(self, state: Tensor, update: Tensor, norm: UpdateLayerNorm) -> Tensor:
         """Eqs 6 and 8, LN(ReLU(update)), with the options on norm and residual: `[..., d]` to `[..., d]`."""
         update = self.dropout(update)
@@ -173,7 +150,6 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
     """
 
     def build_encoder(self, config: StarTransformerConfig) -> None:
-        self.reach = config.reach
         last = config.num_hidden_layers - 1
         count = 1 if config.share_layers else config.num_hidden_layers
         # Weights that one of the steps trains are trained: a shared relay update is idle only if T = 1.
@@ -195,15 +171,9 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
         self, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
     ) -> tuple[Tensor | None, dict[str, Any]]:
         tokens = embedded = record.hidden_state(embedded)
-        relay: Tensor | None = None
-        if self.relay_start_norm is not None:
-            relay = self.relay_start_norm(layout.mean(embedded))
-        compiled = None if record.wants_all else self._compiled(embedded, layout, relay, record.wants_token_states)
-        if compiled is not None:
-            states, pooled, relay = compiled
-            return states, {"pooler_output": pooled, "relay_state": relay} if self.add_pooling_layer else {}
-        if self.config.use_radial and relay is None:
-            relay = layout.mean(embedded)
+        relay: Tensor | None = layout.mean(embedded) if self.config.use_radial else None
+        if relay is not None and self.relay_start_norm is not None:
+            relay = self.relay_start_norm(relay)
         shared: Tensor | None = None
         if self.config.share_layers:
             first: Any = self.layers[0]
@@ -227,34 +197,6 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
             record.attention(ring_weights)
             record.relay_attention(relay_weights)
         return tokens, self._pool(tokens, relay, layout) if self.add_pooling_layer else {}
-
-    def _compiled(
-        self, embedded: Tensor, layout: TokenLayout, relay: Tensor | None, with_states: bool
-    ) -> tuple[Tensor | None, Tensor | None, Tensor | None] | None:
-        """
-        The last states, pooled vectors and relays by compiled code, from a relay or the mean; `None` where it does not
-        apply.
-        """
-        if self.ring_norm is not None:  # there is no code for a norm before the attention
-            return None
-        pooling = self.config.pooling if self.add_pooling_layer else None
-        options = {"pooling": pooling, "with_states": with_states, "start_relay": relay}
-        return compiled_layers(self, self._description, self.reach, embedded, layout, **options)
-
-    def _description(self) -> tuple[dict[str, Any], list[list[tuple[Any, type]]]]:
-        """Its layers, as `compiled_layers` takes them."""
-        config = self.config
-        form = {
-            "kind": "star",
-            "heads": config.num_attention_heads,
-            "head_width": config.head_dim,
-            "activation": config.hidden_act,
-            "eps": config.layer_norm_eps,
-            "residual": config.residual,
-            "radial": config.use_radial,
-        }
-        layers: list[Any] = [*self.layers] * (config.num_hidden_layers if config.share_layers else 1)
-        return form, [layer.parts() for layer in layers]
 
     def _pool(self, tokens: Tensor, relay: Tensor | None, layout: TokenLayout) -> dict[str, Any]:
         """The relay and the pooled vector, `[b, d]` each; zeros for an empty sequence."""

@@ -14,29 +14,46 @@ from saved_models import SCHEMES, TEXTS, saved
 from modeling_star.errors import UserError
 from modeling_star.estimators import StarClassifier
 from modeling_star.inference import Predictor, prediction_files, torch_runtime
+from modeling_star.inference.explain import explain
 from modeling_star.inference.output_rows import Prediction, Source
 from modeling_star.inference.prediction import SavedModel
 from modeling_star.inference.prediction_files import predict_to_file
 from modeling_star.kernels import cpu
+from modeling_star.kernels.compiled import is_compiled
 
 
-@pytest.mark.parametrize(
-    ("level", "auto", "float32"),
-    [(None, "PyTorch", "PyTorch"), ("avx2", "compiled", "compiled"), ("amx", "bfloat16", "compiled")],
-)
 def test_layers_compute_in_bfloat16_where_compiled_code_gains_by_it(
-    level: str | None, auto: str, float32: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    compiled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cpu, "level_in_use", lambda: level)
-    monkeypatch.setattr(torch_runtime, "_device", lambda: torch.device("cpu"))
     folder = saved(tmp_path / "model", "TokenClassification", id2label=dict(enumerate(SCHEMES["iob"])), use_crf=True)
-    for given, expected in {"auto": auto, "float32": float32, None: float32}.items():
-        predictor = Predictor(folder, dtype=given)
-        assert predictor.model.base_model.layers_on_cpu == predictor.options["layers"] == expected
+    for dtype in ("auto", "float32", None):
+        predictor = Predictor(folder, dtype=dtype)
+        assert predictor.options["instructions"] == compiled
         assert predictor.model.dtype == torch.float32, "embeddings, heads and CRF stay in float32"
+        library, numbers, reason = predictor.computation.splitlines()
+        assert f"compiled layers with {compiled.upper()}" in library
+        assert ("bfloat16 in the layers" in numbers) == (dtype == "auto" and compiled == "amx")
+        assert reason == "compiled: yes"
     assert Predictor(folder).options == Predictor(folder, dtype="auto").options
     monkeypatch.setattr(torch_runtime, "_device", lambda: torch.device("meta"))
-    assert Predictor(folder).layers is None
+    assert Predictor(folder).instructions is None
+
+
+def test_a_predictor_says_why_pytorch_computes(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "model", "SequenceClassification", num_labels=3)
+    assert Predictor(folder).computation.endswith(f"compiled: no, {cpu.VARIABLE}=0 is set")
+
+
+def test_what_needs_layers_has_them_beside_a_compiled_copy(compiled: str, tmp_path: Path) -> None:
+    """Explanations, and spaCy where it saves the model."""
+    predictor = Predictor(saved(tmp_path / "model", "SequenceClassification", num_labels=3))
+    [(_, found)] = predictor.predict(["The first example."])
+    explained = explain(predictor, "The first example.")
+    assert explained.attributions[0].score == pytest.approx(found[0]["score"], abs=1e-5)
+    predictor.pytorch_model.save_pretrained(tmp_path / "copy")
+    assert (tmp_path / "copy" / "model.safetensors").read_bytes() == (
+        tmp_path / "model" / "model.safetensors"
+    ).read_bytes()
 
 
 @pytest.fixture
@@ -74,10 +91,12 @@ def test_a_run_that_began_without_compiled_code_ends_without_it(
     monkeypatch.setattr(prediction_files, "TEXTS_OF_WINDOW", 2)
     folder = saved(tmp_path / "model", "SequenceClassification", num_labels=3)
     rows = [(Source(), f"{text} {number}") for number, text in enumerate(TEXTS * 2)]
+    predictors: list[Predictor] = []
 
     def run(name: str, setting: str, progress: Any = lambda texts: None) -> bytes:
         monkeypatch.setenv(cpu.VARIABLE, setting)
-        predict_to_file(Predictor(folder), rows, tmp_path / name, {}, progress)
+        predictors.append(Predictor(folder))
+        predict_to_file(predictors[-1], rows, tmp_path / name, {}, progress)
         return (tmp_path / name).read_bytes()
 
     def interrupt(texts: int) -> None:
@@ -85,10 +104,13 @@ def test_a_run_that_began_without_compiled_code_ends_without_it(
 
     with pytest.raises(KeyboardInterrupt):
         run("resumed.jsonl", "0", interrupt)
-    assert run("resumed.jsonl", "1") == run("straight.jsonl", "0") != run("compiled.jsonl", "1")
+    assert run("resumed.jsonl", "1") == run("straight.jsonl", "0")
+    assert [is_compiled(predictor.model) for predictor in predictors] == [False] * 3  # files have four digits
+    run("compiled.jsonl", "1")
+    assert is_compiled(predictors[-1].model)
     with pytest.raises(KeyboardInterrupt):
         run("other.jsonl", "1", interrupt)
-    with pytest.raises(UserError, match="layers"):
+    with pytest.raises(UserError, match="instructions"):
         run("other.jsonl", "0")
 
 
