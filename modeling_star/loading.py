@@ -12,6 +12,7 @@ import json
 import re
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -121,7 +122,7 @@ def _check_labels(name: str, config: PreTrainedConfig) -> None:
             f"id2label in the config.json of {name} has the numbers {_listed(names)}: write them from 0 to "
             f"{len(names) - 1}."
         )
-    twice = [label for label in dict.fromkeys(names.values()) if list(names.values()).count(label) > 1]
+    twice = [label for label, count in Counter(names.values()).items() if count > 1]
     if twice:
         raise UserError(
             f"id2label in the config.json of {name} has the name {_listed(twice)} more than once: give each label a "

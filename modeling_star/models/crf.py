@@ -22,7 +22,6 @@ from .tag_schemes import (
     IGNORE_INDEX,
     TagScheme,
     entity_tag,
-    may_follow,
     tag_scheme,
     typed_labels,
 )
@@ -107,19 +106,17 @@ class LinearChainCrf(VocabularyTables):
 
     def _forbidden(self) -> Tensor:
         """`[k + 1, k + 1]`, bool, from the row's label to the column's; the last row is the start, column the end."""
-        names = (*typed_labels(self.labels), None)
-        rows = [[self.scheme is not None and not may_follow(a, b, self.scheme) for b in names] for a in names]
-        return torch.tensor(rows, device="cpu")
+        if self.scheme is None:
+            return torch.zeros(len(self.labels) + 1, len(self.labels) + 1, dtype=torch.bool, device="cpu")
+        first, joined = _tags(self.labels)
+        if self.scheme == "iobes":
+            return ~torch.where(_among(first, "IE"), joined, ~_among(first, "BI")[:, None])
+        return ~joined & _among(first, "I" if self.scheme == "iob2" else "B")
 
     def _begins(self) -> Tensor:
         """`[k + 1, k]`, bool, whether the column's label begins an entity after the row's; the last row: the start."""
-        tags = [entity_tag(label) or ("S", label) for label in typed_labels(self.labels)]
-        open_kinds = [kind if prefix in ("B", "I") else None for prefix, kind in tags]
-        rows = [
-            [prefix != "O" and not (prefix in ("I", "E") and kind == before) for prefix, kind in tags]
-            for before in (*open_kinds, None)
-        ]
-        return torch.tensor(rows, device="cpu")
+        first, joined = _tags(self.labels)
+        return (~_among(first, "O") & ~(_among(first, "IE") & joined))[:, :-1]
 
     def init_own_weights(self) -> None:
         """For `_init_weights`: scores of 0, which equal a tagger without a CRF; no vocabulary."""
@@ -204,9 +201,8 @@ class LinearChainCrf(VocabularyTables):
         if labels is not None:
             # A token with a label is tagged, whatever the vocabulary says.
             labelled = real & (labels != IGNORE_INDEX)
-            if not is_traced():
-                self._check(labels, labelled, chain | labelled, emissions, tag_mask)
-            losses = -self.log_likelihood(emissions, labels, chain | labelled)
+            is_complete = not is_traced() and self._check(labels, labelled, chain, emissions, tag_mask)
+            losses = -self.log_likelihood(emissions, labels, chain | labelled, is_complete)
             count = labelled.sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
             loss = losses.sum() / count.to(emissions.device).clamp(min=1)
         with torch.set_grad_enabled(torch.is_grad_enabled() and labels is None):
@@ -218,18 +214,26 @@ class LinearChainCrf(VocabularyTables):
 
     def _check(
         self, labels: Tensor, labelled: Tensor, chain: Tensor, emissions: Tensor, tag_mask: Tensor | None
-    ) -> None:
-        """Raise where a label is none of the model's, and warn of what makes a CRF learn badly."""
-        known, k = labels[labelled], len(self.labels)
-        wrong = known[(known < 0) | (known >= k)]
-        if len(wrong):  # to the CRF it would rule out every tag
-            raise IndexError(f"A label is {int(wrong[0])}; 0 to {k - 1}, or -100, are allowed.")
-        if tag_mask is None and not self.has_vocabulary:
+    ) -> bool:
+        """
+        Raise where a label is none of the model's, and warn of what makes a CRF learn badly.
+
+        Returns:
+            Whether every token of the chain has a label. All answers are one number: a GPU is waited for once.
+        """
+        k = len(self.labels)
+        wrong = labelled & ((labels < 0) | (labels >= k))
+        breaks = self.breaks_constraints(labels.masked_fill(wrong, IGNORE_INDEX), chain | labelled)
+        known = self.carries_no_tag.any()
+        answers = int((chain <= labelled).all() + 2 * breaks.any() + 4 * wrong.any() + 8 * known)
+        if answers & 4:  # to the CRF it would rule out every tag
+            raise IndexError(f"A label is {int(labels[wrong][0])}; 0 to {k - 1}, or -100, are allowed.")
+        if tag_mask is None and not answers & 8:
             logger.warning_once(
                 "The CRF does not know which tokens carry a tag, and runs over special tokens and pieces of words "
                 "too, which can hurt quality: call model.set_vocabulary(tokenizer) before training."
             )
-        if self.scheme is not None and bool(self.breaks_constraints(labels, chain).any()):
+        if answers & 2:
             logger.warning_once(
                 f"Some labels follow one another as crf_constraints={self.scheme!r} forbids, which costs "
                 f"{-FORBIDDEN:.0f} each time: fix the labels, name their scheme, or set crf_constraints=None."
@@ -240,10 +244,13 @@ class LinearChainCrf(VocabularyTables):
                 "The tagger is trained without its CRF, whose parameters are frozen. With adapters: "
                 'LoraConfig(..., modules_to_save=["classifier", "crf"]).'
             )
+        return bool(answers & 1)
 
     # ------ likelihood, marginals, best path
 
-    def log_likelihood(self, emissions: Tensor, labels: Tensor, chain: Tensor) -> Tensor:
+    def log_likelihood(
+        self, emissions: Tensor, labels: Tensor, chain: Tensor, is_complete: bool | None = None
+    ) -> Tensor:
         """
         Log probability of the labels of each row, the unknown ones summed over; 0 for a row without chain or labels.
 
@@ -251,6 +258,7 @@ class LinearChainCrf(VocabularyTables):
             emissions: `[b, n, k]`, in any precision; widened to float32 at least.
             labels: `[b, n]`, -100 where the label is unknown; ignored outside the chain.
             chain: `[b, n]`, bool.
+            is_complete: whether all labels of the chain are known; `None` to look, for which a GPU is waited for.
 
         Returns:
             `[b]`.
@@ -261,7 +269,9 @@ class LinearChainCrf(VocabularyTables):
             start = self._unless_cut(start, self.forbidden[-1, :-1], labels, chain)
             end = self._unless_cut(end, self.forbidden[:-1, -1], labels.flip(1), chain.flip(1))
         start, end = (scores.expand(len(chain), -1) for scores in (start, end))
-        if not is_traced() and bool((chain <= (labels != IGNORE_INDEX)).all()):
+        if is_complete is None:
+            is_complete = not is_traced() and bool((chain <= (labels != IGNORE_INDEX)).all())
+        if is_complete:
             last = _messages(emissions[None], chain[None], start[None], transitions[None])[-1, 0]
             of_labels = _path_scores(emissions, labels, chain, start, end, transitions)
             return of_labels - (last + end).logsumexp(-1).masked_fill(~chain.any(1), 0)
@@ -380,6 +390,22 @@ class LinearChainCrf(VocabularyTables):
         first = labels.gather(1, chain.int().argmax(1, keepdim=True))
         known = chain.any(1, keepdim=True) & (first != IGNORE_INDEX)
         return scores.masked_fill(known & forbidden[first.masked_fill(~known, 0)], 0)
+
+
+def _tags(labels: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """
+    Of labels, and of the start or end, which counts as O: the letters of IOBES, as numbers `[k + 1]`; and whether the
+    column's label, as I or E, would continue the entity of the row's, `[k + 1, k + 1]`.
+    """
+    tags = [*(entity_tag(label) or ("S", label) for label in typed_labels(labels)), ("O", "")]
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kind for _, kind in tags))}
+    first = torch.tensor([ord(letter) for letter, _ in tags], device="cpu")
+    kinds = torch.tensor([numbers[kind] for _, kind in tags], device="cpu")
+    return first, _among(first, "BI")[:, None] & (kinds[:, None] == kinds)
+
+
+def _among(letters: Tensor, allowed: str) -> Tensor:
+    return torch.isin(letters, torch.tensor([*map(ord, allowed)], device="cpu"))
 
 
 def _scaled(parameter: Tensor) -> Tensor:

@@ -38,6 +38,7 @@ from ..training.task import Task
 
 logger = logging.getLogger(__name__)
 
+_GRID = np.geomspace(0.2, 10, 30)  # temperatures that cross-validation tries
 _FEWEST = 10  # right and wrong predictions that a temperature is fitted to
 _ROWS_AT_ONCE = 64
 # In units of the temperature, so that it is a factor of the odds of each entity.
@@ -50,6 +51,8 @@ _TARGETS = (*({"recall": x} for x in (0.8, 0.9, 0.95, 0.99)), *({"precision": x}
 
 Scored = tuple[np.ndarray, np.ndarray]
 """The probabilities `[s]` of predictions, and which of them are right."""
+Measured = Callable[[float], tuple[Scored, np.ndarray]]
+"""Of a temperature, the predictions and the loss `[s]` of each."""
 
 
 def uncalibrated(model: PreTrainedModel) -> None:
@@ -70,26 +73,42 @@ def fit_temperature(loss: Callable[[float], float]) -> float:
     return round(math.exp(found.x), 3)
 
 
-def _log_loss(scored: Scored) -> float:
-    """The mean negative log likelihood of which predictions are right."""
-    probabilities, is_right = scored
-    return float(-np.log(np.where(is_right, probabilities, 1 - probabilities).clip(1e-9)).mean())
+def _held_out(measured: Measured) -> Scored:
+    """The predictions of each fifth with the temperature that has the least loss on the others, from a grid."""
+    tried = [measured(temperature) for temperature in _GRID]
+    is_right = tried[0][0][1]
+    fifth, probabilities = np.arange(len(is_right)) % 5, np.zeros(len(is_right))
+    for held_out in (fifth == number for number in range(5)):
+        (best, _), _ = min(tried, key=lambda each: each[1][~held_out].mean())
+        probabilities[held_out] = best[held_out]
+    return probabilities, is_right
 
 
-def _temperature(scored: Callable[[float], Scored], loss: Callable[[float], float], what: str) -> float:
-    """Fit and log the temperature; 1 where too few predictions are right or wrong."""
-    before = scored(1.0)
+def _temperature(measured: Measured, what: str) -> float:
+    """
+    Fit and log the temperature; 1 where too few predictions are right or wrong, or where it does not lessen the
+    calibration error, of all predictions and of those held out.
+
+    Args:
+        measured: of a temperature, in one order of the predictions.
+        what: names them.
+    """
+    before, _ = measured(1.0)
     right = int(before[1].sum())
     if min(right, len(before[1]) - right) < _FEWEST:
         logger.info(f"No temperature is fitted: {right} of {len(before[1])} {what} in the validation split are right.")
         return 1.0
-    temperature = fit_temperature(loss)
-    errors = [calibration_error(*each) for each in (before, scored(temperature))]
-    logger.info(
-        f"Temperature {temperature:g}: the calibration error of {len(before[1]):,} {what} in the validation split is "
-        f"{errors[1]:.3f}, before {errors[0]:.3f} (without it: --calibrate false)"
+    temperature = fit_temperature(lambda tried: float(measured(tried)[1].mean()))
+    error, fitted, held_out = (
+        calibration_error(*each) for each in (before, measured(temperature)[0], _held_out(measured))
     )
-    return temperature
+    is_better = max(fitted, held_out) < error
+    logger.info(
+        f"Temperature {temperature:g}{'' if is_better else ' is not kept'}: the calibration error of "
+        f"{len(before[1]):,} {what} in the validation split is {fitted:.3f}, held out {held_out:.3f}, before "
+        f"{error:.3f}" + " (without it: --calibrate false)" * is_better
+    )
+    return temperature if is_better else 1.0
 
 
 def calibration_report(folder: Path, split: str, before: Scored, after: Scored, temperature: float) -> str:
@@ -119,12 +138,11 @@ def calibrate_classifier(trainer: Any) -> None:
     logits, expected = np.asarray(predictions, dtype=np.float64), np.asarray(output.label_ids)
     rows = np.arange(len(expected))
 
-    def loss(temperature: float) -> float:
-        return float(-log_softmax(logits / temperature, -1)[rows, expected].mean())
+    def measured(temperature: float) -> tuple[Scored, np.ndarray]:
+        losses = -log_softmax(logits / temperature, -1)[rows, expected]
+        return labelled(logits, expected, temperature), losses
 
-    trainer.model.config.calibration_temperature = _temperature(
-        lambda temperature: labelled(logits, expected, temperature), loss, "predictions"
-    )
+    trainer.model.config.calibration_temperature = _temperature(measured, "predictions")
 
 
 # ------ taggers
@@ -217,6 +235,11 @@ class TaggedSplit:
         scorer, arrays = self._scorer(temperature)
         return scorer(*arrays, firsts, ends - 1, labels), is_right > 0
 
+    def measured(self, temperature: float) -> tuple[Scored, np.ndarray]:
+        """`scored`, and the negative log likelihood of which spans are right."""
+        probabilities, is_right = scored = self.scored(temperature)
+        return scored, -np.log(np.where(is_right, probabilities, 1 - probabilities).clip(1e-9))
+
     def listed(self, temperature: float, bound: float) -> Scored:
         """All spans with at least a probability."""
         scorer, arrays = self._scorer(temperature)
@@ -276,7 +299,7 @@ def calibrate_tagger(task: Task, trainer: Any) -> None:
     split = TaggedSplit(model, trainer.eval_dataset, task.collate(trainer.processing_class))
     if task.may_calibrate:
         what = "entities found" if task.metrics.task == "entities" else "labels"
-        temperature = _temperature(split.scored, lambda t: _log_loss(split.scored(t)), what)
+        temperature = _temperature(split.measured, what)
         model.config.calibration_temperature = temperature
     if model.crf is None or task.metrics.task != "entities":
         return

@@ -167,6 +167,10 @@ class ClassificationArguments(TeacherArguments):
     )
     tfidf_baseline: bool = flag("Compare with TF-IDF and logistic regression, fitted beside in seconds.", True)
 
+    def __post_init__(self) -> None:
+        if self.task_name and not (self.dataset_name or self.train_file or self.validation_file or self.test_file):
+            self.dataset_name, self.dataset_config_name = "nyu-mll/glue", self.task_name
+
 
 @dataclass
 class ReadingArguments(DataArguments):

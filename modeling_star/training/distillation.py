@@ -66,7 +66,8 @@ def label_order(teacher: Sequence[str], student: Sequence[str]) -> list[int]:
             f"The teacher's labels are {', '.join(teacher)}, and the data's are {', '.join(student)}: both need the "
             'same ones. Fine-tune the teacher on these data, or name its labels in its config.json, "id2label".'
         )
-    return [teacher.index(label) for label in student]
+    indices = {label: index for index, label in enumerate(teacher)}
+    return [indices[label] for label in student]
 
 
 def last_linear(model: nn.Module, num_labels: int) -> nn.Linear:

@@ -258,6 +258,18 @@ def attended(model: PreTrainedModel, ids: list[int], **inputs: Any) -> list[set[
     return [{role for role, weight in zip(roles, token, strict=True) if weight > 0} for token in weights[0, 0]]
 
 
+@pytest.mark.parametrize("has_lexicon", [True, False])
+@pytest.mark.parametrize("local", ["lexicon", "window"])
+def test_attentions_have_the_roles_that_the_configuration_names(local: str, has_lexicon: bool) -> None:
+    lexicon = {"lexicon": lexicon_of({(1, 2)}, 4)} if has_lexicon else {}
+    model = tiny_model("BigTransformer", local_connection=local, window_radius=2, **lexicon)
+    ids, words = torch.tensor([[1, 2, 3]]), torch.zeros(1, 3, 4)
+    words[0, 1, 1] = 1
+    for given, roles in (({}, model.config.candidate_roles), ({"word_mask": words}, model.config.roles(True))):
+        assert model(ids, output_attentions=True, **given).attentions[0].shape[-1] == len(roles)
+    assert "2 of 2" in roles
+
+
 def test_a_token_attends_to_all_words_that_contain_it_to_itself_and_to_the_global_node() -> None:
     # 南京市长江大桥: 南京, 南京市, 市长, 长江, 长江大桥, 大桥.
     city = [1, 2, 3, 4, 5, 6, 7]

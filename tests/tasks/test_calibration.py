@@ -13,6 +13,7 @@ import torch
 from datasets import Dataset, DatasetDict
 from real_data import data_folder
 from saved_models import SCHEMES, TEXTS, saved, with_vocabulary
+from scipy.special import log_softmax
 from transformers import DataCollatorForTokenClassification
 
 from modeling_star import StarTagger
@@ -67,6 +68,30 @@ def test_the_temperature_of_overconfident_logits_is_found() -> None:
     assert temperature == pytest.approx(2.5, rel=0.05)
     assert calibration_error(*labelled(logits, labels, temperature)) < 0.02
     assert calibration_error(*labelled(logits, labels, 1.0)) > 0.1
+
+
+def test_a_temperature_is_kept_where_the_calibration_error_improves(caplog: pytest.LogCaptureFixture) -> None:
+    """On the predictions that it is fitted to and on those held out; a log line names one that is not kept."""
+    caplog.set_level("INFO")
+    for sharpness, size, kept in ((2.5, 2000, [True]), (1.0, 60, [True, False])):
+        outcomes = set()
+        for seed in range(20):
+            generator = np.random.default_rng(seed)
+            honest = generator.normal(size=(size, 3))
+            labels = (honest + generator.gumbel(size=(size, 3))).argmax(-1)
+
+            def measured(
+                temperature: float, logits: np.ndarray = sharpness * honest, labels: np.ndarray = labels
+            ) -> Any:
+                losses = -log_softmax(logits / temperature, -1)[np.arange(len(labels)), labels]
+                return labelled(logits, labels, temperature), losses
+
+            temperature = calibration._temperature(measured, "predictions")
+            before, after = (calibration_error(*measured(each)[0]) for each in (1.0, temperature))
+            assert after < before or temperature == 1
+            assert (temperature == 1) == ("is not kept" in caplog.messages[-1])
+            outcomes.add(temperature != 1)
+        assert outcomes == set(kept)
 
 
 def test_a_target_takes_the_best_of_the_points_that_reach_it() -> None:
