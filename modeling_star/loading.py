@@ -29,8 +29,8 @@ from .files import MANIFEST, write_json
 MODEL_FILES = ("*.safetensors", "*.safetensors.index.json", "tokenizer.json", "tfidf.json")
 """What the manifest of a trained model protects: weights and tokenizer. Its configuration may be edited."""
 
-# While transformers loads a model, no model of the process ties its weights; where two threads load at once, that can
-# stay so (5.23, findings/transformers_loads_in_threads.sh).
+# `from_pretrained` replaces PreTrainedModel.tie_weights of the whole process, and puts back what it found: where two
+# threads load at once, later models may not tie their weights (transformers 5.23).
 _ONE_LOADS = threading.Lock()
 _WITH_LABELS = ("ForTokenClassification", "ForSequenceClassification")
 # Earlier versions of transformers saved the pooler of a BERT with heads that do not use it.

@@ -219,7 +219,7 @@ def test_a_bert_whose_weights_are_not_all_there_is_not_copied(lacking: str, tmp_
 
 
 def test_threads_load_one_after_the_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise models that are made later may not tie their weights (findings/transformers_loads_in_threads.sh)."""
+    """Otherwise models that are made later may not tie their weights (transformers 5.23)."""
     kind = modeling_star.StarTransformerForSequenceClassification
     make, begun, ended = kind.__init__, list[float](), list[float]()
 
