@@ -86,7 +86,6 @@ class LinearChainCrf(VocabularyTables):
     vocabulary_tables = ("carries_no_tag",)
     carries_no_tag: Tensor
     forbidden: Tensor
-    begins: Tensor
 
     def __init__(self, labels: Sequence[str], constraints: TagScheme | Literal["auto"] | None, vocab_size: int):
         super().__init__()
@@ -100,7 +99,6 @@ class LinearChainCrf(VocabularyTables):
             scheme = tag_scheme(typed_labels(self.labels))
             self.scheme = scheme if constraints == "auto" else constraints
         self.register_buffer("forbidden", self._forbidden(), persistent=False)
-        self.register_buffer("begins", self._begins(), persistent=False)
         self.register_buffer("carries_no_tag", torch.zeros(vocab_size, dtype=torch.bool))
         self.register_load_state_dict_post_hook(_renew_constraints)
 
@@ -113,11 +111,6 @@ class LinearChainCrf(VocabularyTables):
             return ~torch.where(_among(first, "IE"), joined, ~_among(first, "BI")[:, None])
         return ~joined & _among(first, "I" if self.scheme == "iob2" else "B")
 
-    def _begins(self) -> Tensor:
-        """`[k + 1, k]`, bool, whether the column's label begins an entity after the row's; the last row: the start."""
-        first, joined = _tags(self.labels)
-        return (~_among(first, "O") & ~(_among(first, "IE") & joined))[:, :-1]
-
     def init_own_weights(self) -> None:
         """For `_init_weights`: scores of 0, which equal a tagger without a CRF; no vocabulary."""
         for parameter in (self.start_transitions, self.end_transitions, self.transitions):
@@ -125,7 +118,6 @@ class LinearChainCrf(VocabularyTables):
         init.zeros_(self.carries_no_tag)
         # Not saved: it follows from the labels.
         init.copy_(self.forbidden, self._forbidden())
-        init.copy_(self.begins, self._begins())
 
     # ------ the chain
 
@@ -179,7 +171,6 @@ class LinearChainCrf(VocabularyTables):
         tag_mask: Tensor | None,
         num_items_in_batch: Tensor | int | None,
         temperature: float = 1.0,
-        entity_offset: Tensor | float = 0.0,
     ) -> dict[str, Tensor | None]:
         """
         The fields of `CrfTokenClassifierOutput`.
@@ -190,7 +181,6 @@ class LinearChainCrf(VocabularyTables):
             attention_mask, input_ids, tag_mask: `[b, n]`, as in the tagger's `forward`.
             num_items_in_batch: labels in the whole accumulated batch; `None` averages over this one.
             temperature: what the score of a sequence is divided by in `logits` and `messages`.
-            entity_offset: see `best_paths`.
 
         Raises:
             IndexError: a label is none of the model's.
@@ -208,7 +198,7 @@ class LinearChainCrf(VocabularyTables):
         with torch.set_grad_enabled(torch.is_grad_enabled() and labels is None):
             logits, messages = self.log_marginals_and_messages(emissions, chain, temperature)
         if labels is None or not self.training:
-            paths = self.best_paths(emissions, chain, entity_offset).masked_fill(~real, IGNORE_INDEX)
+            paths = self.best_paths(emissions, chain).masked_fill(~real, IGNORE_INDEX)
         outputs = {"loss": loss, "logits": logits, "paths": paths, "sequence_losses": losses}
         return outputs if labels is not None else {**outputs, "messages": messages}
 
@@ -325,25 +315,18 @@ class LinearChainCrf(VocabularyTables):
         return self._scores(torch.float32, temperature)[2]
 
     @torch.no_grad()
-    def best_paths(self, emissions: Tensor, chain: Tensor, entity_offset: Tensor | float = 0.0) -> Tensor:
+    def best_paths(self, emissions: Tensor, chain: Tensor) -> Tensor:
         """
         The labels of the most likely path of each row (Viterbi); outside the chain the best label of the emissions.
 
         Args:
             emissions, chain: as in `log_likelihood`.
-            entity_offset: added to the score of a path for each of its entities. An offset of the logits of O would
-                find long entities rather than many: it counts for each token (docs/decisions.md).
 
         Returns:
             `[b, n]`.
         """
         emissions = _widened(emissions)
         start, end, transitions = self._scores(emissions.dtype)
-        if torch.is_tensor(entity_offset) or entity_offset != 0:
-            start, transitions = (
-                start + self.begins[-1] * entity_offset,
-                transitions + self.begins[:-1] * entity_offset,
-            )
 
         def arrive(
             state: tuple[Tensor, Tensor], column: tuple[Tensor, Tensor]
@@ -417,7 +400,6 @@ def _renew_constraints(crf: LinearChainCrf, _: Any) -> None:
     """After `load_state_dict`: `to_empty` leaves memory of a model from the meta device uninitialised."""
     if not crf.forbidden.is_meta:
         crf.forbidden.copy_(crf._forbidden())
-        crf.begins.copy_(crf._begins())
 
 
 def _widened(emissions: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 """
-How sure a trained model may be: the temperature of classifiers and taggers, and of a tagger of entities with a CRF the
-curves of precision and recall over offsets (`LinearChainCrf.best_paths`) and over bounds of the probability, from the
-validation split; reports of both.
+How sure a trained model may be: the temperature of classifiers and taggers, from the validation split; reports of it,
+and of the precision and recall of all spans above a probability.
 
 A tagger's temperature has the least log loss of "this predicted span is right": that of all labels is less than spans
 need, since most are O, of which it is sure and right (docs/decisions.md). Here windows of a long text count as texts.
@@ -11,7 +10,7 @@ Axes: b rows  n columns  k labels  s spans
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,16 @@ import numpy as np
 import torch
 from datasets import Dataset
 from scipy.optimize import minimize_scalar
-from scipy.special import expit, log_softmax
+from scipy.special import log_softmax
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from ..data.entities import EntityGroups
 from ..data.labels import IGNORE_INDEX
-from ..errors import UserError
-from ..evaluation.calibration import calibration_error, error_by_chance, plot_operating_curve, plot_reliability
+from ..evaluation.calibration import calibration_error, error_by_chance, plot_reliability
+from ..evaluation.metrics import is_entity_scheme
 from ..evaluation.reports import markdown_table
 from ..files import write_text
-from ..inference.operating_point import OperatingPoint, best_point, choose_point
 from ..inference.span_probabilities import SpanScorer
 from ..models.configuration_encoder import EncoderConfig
 from ..models.heads import ForTokenClassification, eval_mode
@@ -41,13 +39,7 @@ logger = logging.getLogger(__name__)
 _GRID = np.geomspace(0.2, 10, 30)  # temperatures that cross-validation tries
 _FEWEST = 10  # right and wrong predictions that a temperature is fitted to
 _ROWS_AT_ONCE = 64
-# In units of the temperature, so that it is a factor of the odds of each entity.
-_OFFSETS = np.arange(-6, 6.25, 0.5)
-# Bounds of the probability from 0.00001 to 0.98, in even steps of its logit.
-_BOUNDS = [float(f"{bound:.4g}") for bound in expit(np.arange(-11.5, 4.25, 0.25))]
 _SHOWN_BOUNDS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
-_MISS = 0.02  # below its target: a share of a split is called missed
-_TARGETS = (*({"recall": x} for x in (0.8, 0.9, 0.95, 0.99)), *({"precision": x} for x in (0.8, 0.9, 0.95)))
 
 Scored = tuple[np.ndarray, np.ndarray]
 """The probabilities `[s]` of predictions, and which of them are right."""
@@ -58,8 +50,7 @@ Measured = Callable[[float], tuple[Scored, np.ndarray]]
 def uncalibrated(model: PreTrainedModel) -> None:
     """Take back what an earlier training has fitted: the model is trained further."""
     if isinstance(model.config, EncoderConfig):
-        model.config.calibration_temperature, model.config.entity_offset = 1.0, 0.0
-        model.config.operating_curve = model.config.bound_curve = model.config.entity_bound = None
+        model.config.calibration_temperature = 1.0
 
 
 def fit_temperature(loss: Callable[[float], float]) -> float:
@@ -150,7 +141,7 @@ def calibrate_classifier(trainer: Any) -> None:
 
 class TaggedSplit:
     """
-    A labelled split as the head of a tagger reads it: temperatures and offsets are tried without the encoder.
+    A labelled split as the head of a tagger reads it: temperatures are tried without the encoder.
 
     Args:
         model: a tagger of this package.
@@ -180,21 +171,16 @@ class TaggedSplit:
                     known = row[row != IGNORE_INDEX].numpy()
                     self.lengths.append(len(known))
                     self.true.append(set(self.groups(known)))
-        self._best = self.found(0.0)
+        (best,) = self._flat(
+            lambda logits, chain: (logits.argmax(-1) if self.crf is None else self.crf.best_paths(logits, chain),)
+        )
+        self._best = self._spans(best)
 
     @torch.no_grad()
     def _flat(self, values: Callable[[Tensor, Tensor], tuple[Tensor, ...]]) -> list[np.ndarray]:
         """What a function of logits and chain gives, `[b, n, ...]` each, of the labelled tokens of all texts."""
         parts = [[x.cpu()[chain].numpy() for x in values(e, chain.to(e.device))] for e, chain in self.batches]
         return [np.concatenate(part) for part in zip(*parts, strict=True)]
-
-    def found(self, offset: float) -> np.ndarray:
-        """The labels of best paths, or the best labels, of all tokens."""
-        crf = self.crf
-        (labels,) = self._flat(
-            lambda logits, chain: (logits.argmax(-1) if crf is None else crf.best_paths(logits, chain, offset),)
-        )
-        return labels
 
     def _spans(self, labels: np.ndarray) -> list[tuple[int, int, int, bool]]:
         """The first token of all, the one after the last, the label and whether it is right, of each span."""
@@ -205,12 +191,6 @@ class TaggedSplit:
                 spans.append((begin + first, begin + last, int(own[first]), (kind, first, last) in true))
             begin += length
         return spans
-
-    def point(self, offset: float) -> tuple[float, float, float]:
-        """An offset, and the precision and recall with it."""
-        spans = self._spans(self.found(offset))
-        right, true = sum(is_right for *_, is_right in spans), sum(map(len, self.true))
-        return round(float(offset), 3), round(right / max(len(spans), 1), 4), round(right / max(true, 1), 4)
 
     def bounds(self, temperature: float, bounds: Iterable[float]) -> list[tuple[float, float, float]]:
         """Bounds of the probability, and the precision and recall of all spans above each."""
@@ -224,9 +204,8 @@ class TaggedSplit:
         return points
 
     def scored(self, temperature: float) -> Scored:
-        """The predicted spans, without an offset: their probabilities as a `Predictor` gives them."""
-        spans = self._spans(self._best)
-        firsts, ends, labels, is_right = np.array(spans, dtype=np.int64).reshape(-1, 4).T
+        """The predicted spans: their probabilities as a `Predictor` gives them."""
+        firsts, ends, labels, is_right = np.array(self._best, dtype=np.int64).reshape(-1, 4).T
         if self.crf is None:
             (logits,) = self._flat(lambda logits, _: (logits,))
             scores = log_softmax(logits.astype(np.float64) / temperature, -1).max(-1)
@@ -234,6 +213,11 @@ class TaggedSplit:
             return np.exp(sums[ends] - sums[firsts]), is_right > 0
         scorer, arrays = self._scorer(temperature)
         return scorer(*arrays, firsts, ends - 1, labels), is_right > 0
+
+    @property
+    def lists_spans(self) -> bool:
+        """Whether a predictor lists spans by their probability: of entities, by a CRF that knows the vocabulary."""
+        return self.crf is not None and self.crf.has_vocabulary and is_entity_scheme(self.groups.labels)
 
     def measured(self, temperature: float) -> tuple[Scored, np.ndarray]:
         """`scored`, and the negative log likelihood of which spans are right."""
@@ -261,120 +245,30 @@ class TaggedSplit:
         return SpanScorer(self.groups, transitions, np.zeros(0, dtype=bool)), (arrays[0], arrays[1], texts)
 
 
-def obstacle(trainer: Any) -> str | None:
-    """Why a tagger cannot be calibrated, if it cannot."""
-    if not isinstance(trainer.model, ForTokenClassification):
-        return f"a {trainer.model.config.model_type} is no tagger of this package"
-    if trainer.is_fsdp_enabled:
-        return "the model is sharded"
-    return None if trainer.eval_dataset is not None else "there is no validation split with labels"
-
-
-def check_target(task: Task, trainer: Any) -> None:
-    """
-    Before the training: whether a model can have the operating point that the arguments ask for.
-
-    Raises:
-        UserError: it cannot.
-    """
-    if targets(task):
-        reason = obstacle(trainer)
-        if reason is None and (trainer.model.crf is None or task.metrics.task != "entities"):
-            reason = "it is for entities and needs a CRF, --config_overrides use_crf=true"
-        if reason is not None:
-            raise UserError(f"--target_recall and --target_precision cannot be met: {reason}. Omit them.")
-
-
-def targets(task: Task) -> dict[str, float]:
-    """The target of the arguments, if there is one."""
-    names = {"recall": task.data_args.target_recall, "precision": task.data_args.target_precision}
-    return {name: value for name, value in names.items() if value is not None}
+def can_calibrate(trainer: Any) -> bool:
+    """Whether a tagger is one of this package, and whole on this process."""
+    return isinstance(trainer.model, ForTokenClassification) and not trainer.is_fsdp_enabled
 
 
 def calibrate_tagger(task: Task, trainer: Any) -> None:
-    """Fit the temperature, and of a tagger of entities with a CRF the curve and the operating point."""
-    if obstacle(trainer) is not None:
-        return
-    model = trainer.model
-    split = TaggedSplit(model, trainer.eval_dataset, task.collate(trainer.processing_class))
-    if task.may_calibrate:
+    """Fit the temperature."""
+    if can_calibrate(trainer) and task.may_calibrate:
+        model = trainer.model
+        split = TaggedSplit(model, trainer.eval_dataset, task.collate(trainer.processing_class))
         what = "entities found" if task.metrics.task == "entities" else "labels"
-        temperature = _temperature(split.measured, what)
-        model.config.calibration_temperature = temperature
-    if model.crf is None or task.metrics.task != "entities":
-        return
-    offsets = _OFFSETS * model.config.calibration_temperature
-    curve, bounds = [split.point(offset) for offset in offsets], []
-    if model.crf.has_vocabulary:  # without it a predictor has no probabilities of spans
-        bounds = split.bounds(model.config.calibration_temperature, _BOUNDS)
-    if not any(recall for _, _, recall in (*curve, *bounds)):
-        logger.warning("No entity of the validation split is found at any operating point: none is stored.")
-        return
-    model.config.operating_curve = [list(point) for point in curve]
-    model.config.bound_curve = [list(point) for point in bounds] or None
-    if target := targets(task):
-        point = choose_point(model.config, **target)
-        model.config.entity_offset, model.config.entity_bound = point.offset, point.bound
-        what = f"the best path, with an offset of {point.offset:g}"
-        if point.bound is not None:
-            what = f"all spans with a probability of at least {point.bound:g}, overlapping ones too"
-        mostly_wrong = point.precision < 0.5
-        logger.log(
-            logging.WARNING if mostly_wrong else logging.INFO,
-            f"Operating point: {what}; on the validation split the precision is {point.precision:.3f} and the recall "
-            f"{point.recall:.3f}."
-            + " Most of what is listed is wrong: predict --precision 0.5 lists less."
-            * mostly_wrong,
-        )
+        model.config.calibration_temperature = _temperature(split.measured, what)
 
 
-def tagger_report(
-    folder: Path, name: str, model: ForTokenClassification, split: TaggedSplit, target: dict[str, float]
-) -> dict[str, str]:
-    """Write pictures and tables of a split, and warn where it misses a target; returns sections for the card."""
-    temperature, curve = model.config.calibration_temperature, model.config.operating_curve
+def tagger_report(folder: Path, name: str, model: ForTokenClassification, split: TaggedSplit) -> dict[str, str]:
+    """Write the pictures and tables of a split; returns sections for the card."""
+    temperature = model.config.calibration_temperature
     before, sections = split.scored(1.0), {}
     if temperature != 1 and len(before[0]):
         table = calibration_report(folder, name, before, split.scored(temperature), temperature)
         sections[f"Probabilities of the {name} split"] = table
-    if curve:
-        sections[f"Operating points of the {name} split"] = _operating_report(folder, name, model, split, target)
+    if split.lists_spans:
+        rows = split.bounds(temperature, _SHOWN_BOUNDS)
+        sections[f"All spans of the {name} split"] = markdown_table(["--min_probability", "precision", "recall"], rows)
     if sections:
         write_text(folder / f"calibration_{name}.md", "\n\n".join(sections.values()) + "\n")
     return sections
-
-
-def _operating_report(
-    folder: Path, name: str, model: ForTokenClassification, split: TaggedSplit, target: dict[str, float]
-) -> str:
-    """Draw the curves of a split, and show what the points chosen on the validation split reach on it."""
-    config = model.config
-    curve = {offset: split.point(offset) for offset, *_ in config.operating_curve}
-    of_bounds = {bound for bound, *_ in config.bound_curve or ()}
-    bounds = of_bounds | set(_SHOWN_BOUNDS) | ({config.entity_bound} - {None})
-    listed = {point[0]: point for point in split.bounds(config.calibration_temperature, sorted(bounds))}
-
-    def reached(point: OperatingPoint) -> tuple[float, float]:
-        _, precision, recall = curve[point.offset] if point.bound is None else listed[point.bound]
-        return precision, recall
-
-    stored = OperatingPoint(0, 0, config.entity_offset, config.entity_bound)
-    rows: list[Sequence[object]] = [["stored", str(stored), "", *reached(stored)]]
-    for each in _TARGETS:
-        point = best_point(config, **each)
-        ((kind, value),) = each.items()
-        rows.append([f"{kind} {value:g}", str(point), getattr(point, kind), *reached(point)])
-    for kind, value in target.items():
-        share = reached(stored)[kind == "recall"]
-        if share < value - _MISS:
-            logger.warning(
-                f"{name}: the {kind} of entities is {share:.3f} at the operating point that was chosen on the "
-                f"validation split for {value:g}: these texts differ, or that split is small."
-            )
-    columns = ["reached on validation", f"{name} precision", f"{name} recall"]
-    shown = [listed[bound] for bound in _SHOWN_BOUNDS]
-    path, title = folder / f"operating_points_{name}.png", f"{name}: precision and recall"
-    curves = list(curve.values()), [listed[bound] for bound in sorted(of_bounds or _SHOWN_BOUNDS)]
-    plot_operating_curve(*curves, shown, (str(stored), *reached(stored)), path, title=title)
-    of_points = markdown_table(["target", "point", *columns], rows)
-    return f"{of_points}\n\n{markdown_table(['--min_probability', 'precision', 'recall'], shown)}"

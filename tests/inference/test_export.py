@@ -177,20 +177,6 @@ def test_a_folder_predicts_without_torch_and_a_failure_keeps_it(
     assert {path.name for path in tmp_path.iterdir()} == {"model", "exported", "samples.txt", "blocked"}
 
 
-def test_a_page_that_lists_other_entities_than_predict_is_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    tokenizer = word_tokenizer("fine film")
-    tokenizer.backend_tokenizer.pre_tokenizer = BertPreTokenizer()
-    saved_tagger(tmp_path, tokenizer)
-    model, _ = export.load(str(tmp_path))
-    export.check_for_web(model, tokenizer)
-    assert not caplog.records
-    model.config.entity_bound = 0.02
-    export.check_for_web(model, tokenizer)
-    assert "0.02" in caplog.text
-
-
 def test_what_cannot_be_exported_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

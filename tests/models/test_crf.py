@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torchcrf
@@ -33,7 +32,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_modes import compiled
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, pipeline
 
-from modeling_star.data.entities import EntityGroups
 from modeling_star.inference.pipelines import BestPathPipeline, logits_along
 from modeling_star.models.crf import (
     CRF_LR_MULTIPLIER,
@@ -195,12 +193,11 @@ def test_a_window_may_begin_and_end_within_an_entity(
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_temperature_and_an_offset_act_on_the_score_of_the_whole_path(scheme: str) -> None:
+def test_a_temperature_acts_on_the_score_of_the_whole_path(scheme: str) -> None:
     crf, n = crf_of(5, scheme=scheme), 4
     emissions = torch.randn(1, n, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     chain = torch.ones(1, n, dtype=torch.bool)
     start, end, transitions = crf._scores(torch.float64)
-    groups = EntityGroups(SCHEMES[scheme][:5])
     paths = list(itertools.product(range(5), repeat=n))
     scores = torch.stack(
         [
@@ -211,10 +208,7 @@ def test_a_temperature_and_an_offset_act_on_the_score_of_the_whole_path(scheme: 
             for path in paths
         ]
     )
-    entities = torch.tensor([len(groups(np.array(path))) for path in paths])
-    for offset in (-3.0, 0.0, 1.0, 5.0):
-        best = paths[int((scores + offset * entities).argmax())]
-        assert crf.best_paths(emissions, chain, offset)[0].tolist() == list(best)
+    assert crf.best_paths(emissions, chain)[0].tolist() == list(paths[int(scores.argmax())])
     probabilities = (scores / 1.7).softmax(0)
     expected = torch.stack([(torch.tensor(paths) == k).double().T @ probabilities for k in range(5)], dim=-1)
     marginals, messages = crf.log_marginals_and_messages(emissions, chain, 1.7)
@@ -222,8 +216,8 @@ def test_a_temperature_and_an_offset_act_on_the_score_of_the_whole_path(scheme: 
     assert torch.isfinite(messages).all()
 
 
-def test_a_saved_temperature_and_offset_change_no_loss_and_no_training() -> None:
-    plain, changed = tagger(), tagger(calibration_temperature=2.0, entity_offset=1.0)
+def test_a_saved_temperature_changes_no_loss_and_no_training() -> None:
+    plain, changed = tagger(), tagger(calibration_temperature=2.0)
     inputs = {"input_ids": torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]])}
     labels = torch.tensor([[0, 1, 2, 0], [1, -100, 0, 2]])
     for is_training in (True, False):
