@@ -63,7 +63,7 @@ MODELS = {
     "words": with_words,
     "from bert": lambda: tiny_model("BigTransformer", "ForSequenceClassification", **FROM_BERT),
     "from bert, tokens": lambda: tiny_model("BigTransformer", "ForTokenClassification", **FROM_BERT),
-    "radius": star("ForQuestionAnswering", ring_radius=2, pooling="mean", norm_position="pre"),
+    "radius": star("ForQuestionAnswering", ring_radius=2, pooling="mean"),
     "vanilla": lambda: tiny_model("VanillaTransformer", "ForMaskedLM"),
     "crf": star("ForTokenClassification", use_crf=True),
     "bilstm": lambda: tiny_model("BiLstm", "ForTokenClassification"),
