@@ -205,8 +205,8 @@ def test_a_bert_whose_weights_are_not_all_there_is_not_copied(lacking: str, tmp_
     edit_weights(tmp_path, lambda weights: weights.pop(f"bert.{lacking}"), is_sealed=False)
     star, shape = modeling_star.StarTransformerModel, {"hidden_size": 16, "num_attention_heads": 2}
     uses: list[Callable[[], Any]] = [
-        lambda: modeling_star.BigTransformerModel.from_bert(tmp_path, [0, 1]),
-        lambda: modeling_star.BigTransformerForMaskedLM.from_bert(tmp_path, [0, 1]),
+        lambda: modeling_star.BigTransformerModel.from_encoder(tmp_path, [0, 1]),
+        lambda: modeling_star.BigTransformerForMaskedLM.from_encoder(tmp_path, [0, 1]),
         lambda: star.from_embeddings(tmp_path, "contextual", **shape),
     ]
     if "embeddings" in lacking:

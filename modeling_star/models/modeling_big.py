@@ -239,13 +239,6 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
             model.set_lexicon(lexicon)
         return model.eval()
 
-    @classmethod
-    def from_bert(
-        cls, name_or_path: str | Path, layers: Sequence[int] | None = (0, 3), *args: Any, **options: Any
-    ) -> "BigTransformerPreTrainedModel":
-        """The older name of `from_encoder`, which takes two layers where none are given."""
-        return cls.from_encoder(name_or_path, layers, *args, **options)
-
     def set_lexicon(self, lexicon: Any | None) -> None:
         """
         Replace the words that the model finds in its input; they are saved with it.

@@ -61,7 +61,7 @@ def random_words(batch: Batch, longest: int, seed: int = 0, density: float = 0.5
     return words
 
 
-# The options of a model that from_bert makes.
+# The options of a model that from_encoder makes.
 FROM_BERT = {
     "local_connection": "window",
     "word_vector": "mean",
