@@ -224,6 +224,8 @@ def test_an_unknown_flag_or_key_is_named_with_a_similar_one(monkeypatch: pytest.
         ("--device=cuda", "--use_cpu"),
         ("--token=x", "HF_TOKEN"),
         ("--overwrite_output_dir", "delete the folder"),
+        ("--target_recall=0.9", "predict --min_probability 0.1"),
+        ("--hidden_weight=1", "Omit it"),
     ):
         assert similar in error_of(monkeypatch, given)
 
