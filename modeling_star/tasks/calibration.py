@@ -266,8 +266,8 @@ def tagger_report(folder: Path, name: str, model: ForTokenClassification, split:
     if temperature != 1 and len(before[0]):
         table = calibration_report(folder, name, before, split.scored(temperature), temperature)
         sections[f"Probabilities of the {name} split"] = table
-    if split.lists_spans:
-        rows = split.bounds(temperature, _SHOWN_BOUNDS)
+    rows = split.bounds(temperature, _SHOWN_BOUNDS) if split.lists_spans else []
+    if any(recall for *_, recall in rows):
         sections[f"All spans of the {name} split"] = markdown_table(["--min_probability", "precision", "recall"], rows)
     if sections:
         write_text(folder / f"calibration_{name}.md", "\n\n".join(sections.values()) + "\n")

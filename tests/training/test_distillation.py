@@ -444,7 +444,7 @@ def test_a_resumed_run_ends_with_the_weights_of_one_never_interrupted(
         ("numbers", ["--alpha=0.3"]),
         ("pairs", []),
     ],
-    ids=["sentiment", "entities with a CRF", "topics", "numbers", "pairs", "entities"],
+    ids=["sentiment", "entities with a CRF", "topics", "numbers", "pairs"],
 )
 @pytest.mark.slow
 def test_two_processes_have_the_store_and_the_losses_of_one_with_twice_the_batch(
