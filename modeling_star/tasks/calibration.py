@@ -75,10 +75,11 @@ def _held_out(measured: Measured) -> Scored:
     return probabilities, is_right
 
 
-def _temperature(measured: Measured, what: str) -> float:
+def _temperature(measured: Measured, what: str) -> tuple[float, float]:
     """
-    Fit and log the temperature; 1 where too few predictions are right or wrong, or where it does not lessen the
-    calibration error, of all predictions and of those held out.
+    Fit and log the temperature: the one that is kept, and the one that was fitted. The first is 1 where too few
+    predictions are right or wrong, or where it does not lessen the calibration error, of all predictions and of those
+    held out.
 
     Args:
         measured: of a temperature, in one order of the predictions.
@@ -88,7 +89,7 @@ def _temperature(measured: Measured, what: str) -> float:
     right = int(before[1].sum())
     if min(right, len(before[1]) - right) < _FEWEST:
         logger.info(f"No temperature is fitted: {right} of {len(before[1])} {what} in the validation split are right.")
-        return 1.0
+        return 1.0, 1.0
     temperature = fit_temperature(lambda tried: float(measured(tried)[1].mean()))
     error, fitted, held_out = (
         calibration_error(*each) for each in (before, measured(temperature)[0], _held_out(measured))
@@ -99,17 +100,20 @@ def _temperature(measured: Measured, what: str) -> float:
         f"{len(before[1]):,} {what} in the validation split is {fitted:.3f}, held out {held_out:.3f}, before "
         f"{error:.3f}" + " (without it: --calibrate false)" * is_better
     )
-    return temperature if is_better else 1.0
+    return temperature if is_better else 1.0, temperature
 
 
-def calibration_report(folder: Path, split: str, before: Scored, after: Scored, temperature: float) -> str:
+def calibration_report(
+    folder: Path, split: str, before: Scored, after: Scored, temperature: float, is_kept: bool
+) -> str:
     """Write the reliability picture and the table of a split; returns the table."""
+    tried = "after" if is_kept else "not kept"
     rows = [
         [name, value, len(each[0]), each[1].mean(), each[0].mean(), calibration_error(*each), error_by_chance(each[0])]
-        for name, value, each in (("before", 1.0, before), ("after", temperature, after))
+        for name, value, each in (("before", 1.0, before), (tried, temperature, after))
     ]
     header = ["", "temperature", "predictions", "right", "mean probability", "calibration error", "by chance"]
-    series = [("before", *before), ("after", *after)]
+    series = [("before", *before), (tried, *after)]
     plot_reliability(series, folder / f"calibration_{split}.png", title=f"{split}: probabilities")
     return markdown_table(header, rows)
 
@@ -122,8 +126,8 @@ def labelled(logits: np.ndarray, expected: np.ndarray, temperature: float) -> Sc
     return np.exp(log_softmax(logits / temperature, -1).max(-1)), logits.argmax(-1) == expected
 
 
-def calibrate_classifier(trainer: Any) -> None:
-    """Fit the temperature of a classifier with one label for each text."""
+def calibrate_classifier(trainer: Any) -> float:
+    """Fit the temperature of a classifier with one label for each text, and return it, kept or not."""
     output = trainer.predict(trainer.eval_dataset)
     predictions = output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions
     logits, expected = np.asarray(predictions, dtype=np.float64), np.asarray(output.label_ids)
@@ -133,7 +137,8 @@ def calibrate_classifier(trainer: Any) -> None:
         losses = -log_softmax(logits / temperature, -1)[rows, expected]
         return labelled(logits, expected, temperature), losses
 
-    trainer.model.config.calibration_temperature = _temperature(measured, "predictions")
+    trainer.model.config.calibration_temperature, fitted = _temperature(measured, "predictions")
+    return fitted
 
 
 # ------ taggers
@@ -250,21 +255,26 @@ def can_calibrate(trainer: Any) -> bool:
     return isinstance(trainer.model, ForTokenClassification) and not trainer.is_fsdp_enabled
 
 
-def calibrate_tagger(task: Task, trainer: Any) -> None:
-    """Fit the temperature."""
+def calibrate_tagger(task: Task, trainer: Any) -> float:
+    """Fit the temperature, and return it, kept or not."""
+    fitted = 1.0
     if can_calibrate(trainer) and task.may_calibrate:
         model = trainer.model
         split = TaggedSplit(model, trainer.eval_dataset, task.collate(trainer.processing_class))
         what = "entities found" if task.metrics.task == "entities" else "labels"
-        model.config.calibration_temperature = _temperature(split.measured, what)
+        model.config.calibration_temperature, fitted = _temperature(split.measured, what)
+    return fitted
 
 
-def tagger_report(folder: Path, name: str, model: ForTokenClassification, split: TaggedSplit) -> dict[str, str]:
-    """Write the pictures and tables of a split; returns sections for the card."""
+def tagger_report(
+    folder: Path, name: str, model: ForTokenClassification, split: TaggedSplit, fitted: float
+) -> dict[str, str]:
+    """Write the pictures and tables of a split, with a temperature that was fitted; returns sections for the card."""
     temperature = model.config.calibration_temperature
     before, sections = split.scored(1.0), {}
-    if temperature != 1 and len(before[0]):
-        table = calibration_report(folder, name, before, split.scored(temperature), temperature)
+    shown = fitted if temperature == 1 else temperature
+    if shown != 1 and len(before[0]):
+        table = calibration_report(folder, name, before, split.scored(shown), shown, shown == temperature)
         sections[f"Probabilities of the {name} split"] = table
     rows = split.bounds(temperature, _SHOWN_BOUNDS) if split.lists_spans else []
     if any(recall for *_, recall in rows):

@@ -74,6 +74,7 @@ class TaggingTask(Task[TaggingArguments]):
     metrics: TaskMetrics
     _baselines: dict[str, float] | None = None
     _trainer: Any = None
+    _fitted: float = 1.0
 
     def prepare(self, splits: DatasetDict) -> TaggingData:
         options = self.data_args
@@ -162,7 +163,7 @@ class TaggingTask(Task[TaggingArguments]):
         self._trainer = trainer
 
     def calibrate(self, trainer: Any) -> None:
-        calibrate_tagger(self, trainer)
+        self._fitted = calibrate_tagger(self, trainer)
 
     def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
         data, names = self.data.splits[split], self.data.label_list
@@ -180,7 +181,7 @@ class TaggingTask(Task[TaggingArguments]):
             if self._trainer is not None and can_calibrate(self._trainer):
                 model = self._trainer.model
                 tagged = TaggedSplit(model, features, self.collate(self._trainer.processing_class))
-                sections |= tagger_report(folder, split, model, tagged)
+                sections |= tagger_report(folder, split, model, tagged, self._fitted)
         write_json_lines(folder / f"predictions_{split}.jsonl", rows)
         write_text(folder / f"predictions_{split}.conll", "".join(map(_conll, rows)))
         return sections

@@ -81,7 +81,7 @@ def test_a_temperature_is_kept_where_the_calibration_error_improves(caplog: pyte
                 losses = -log_softmax(logits / temperature, -1)[np.arange(len(labels)), labels]
                 return labelled(logits, labels, temperature), losses
 
-            temperature = calibration._temperature(measured, "predictions")
+            temperature, _ = calibration._temperature(measured, "predictions")
             before, after = (calibration_error(*measured(each)[0]) for each in (1.0, temperature))
             assert after < before or temperature == 1
             assert (temperature == 1) == ("is not kept" in caplog.messages[-1])
