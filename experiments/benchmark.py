@@ -16,7 +16,7 @@ folder, --output_dir NAME (default: outputs/benchmark), which has to be new or e
     python experiments/benchmark.py --device cuda --dtype bfloat16 --graphs --systems star big bert-sdpa
 
 Systems: star, star-plus, big, big-window (without words), vanilla, disan, bilstm; big-from-bert and big-from-bert-1
-(the form that from_bert gives BiG, with 4 neighbours and 1 on either side); products (Star's matrix products alone,
+(the form that from_encoder gives BiG, with 4 neighbours and 1 on either side); products (Star's matrix products alone,
 its lower bound), matching (BiG's search for words alone); bert-sdpa, bert-eager, fnet, longformer, nystromformer,
 modernbert, reformer, big_bird, or any model type of transformers, with -sdpa or -eager for its attention. With -onnx
 or -onnx-int8 after its name (star-onnx) a system is run by ONNX Runtime, in float32 or with weights of 8 bits. Writes

@@ -16,6 +16,7 @@ TARGET_MODULES = {
     "star_transformer": rf".*\.(projections\.(query|output)|{_IN_BERT})",
     "big_transformer": rf".*\.(projections\.(query|output)|{_IN_BERT})",
     "vanilla_transformer": rf".*\.(layer\.linear[12]|{_IN_BERT})",
+    "window_modernbert": r".*\.attn\.(Wqkv|Wo)",
     "disan": rf".*\.((for|back)wards\.(dense|query|key)|{_IN_BERT})",
 }
 

@@ -485,20 +485,20 @@ class StarTagger(StarEstimator):
         return [[tags[tag or filler] for tag in row] for row in found]
 
     def entities(
-        self, texts: Iterable[str | Words], *, recall: float | None = None, precision: float | None = None
+        self, texts: Iterable[str | Words], *, min_probability: float | None = None
     ) -> list[list[Prediction]]:
         """
         The entities of each text: `label`, `start`, `end` (characters), `text` and `score`.
 
         Args:
             texts: plain ones, or lists of words.
-            recall, precision: the operating point, as of a `Predictor`; each call with one loads the model again.
+            min_probability: as of a `Predictor`; each call with one loads the model again.
         """
         check_is_fitted(self)
         rows = sentences_of(texts, "texts", "entities([{}])", takes_texts=True)
         predictor = self.predictor_
-        if recall is not None or precision is not None:
-            predictor = Predictor(self._files.folder, dtype=self.dtype, recall=recall, precision=precision)
+        if min_probability is not None:
+            predictor = Predictor(self._files.folder, dtype=self.dtype, min_probability=min_probability)
         return [predictions for _, predictions in predictor.predict(rows)] if rows else []
 
     def score(self, sentences: Iterable[Words], tags: Iterable[Sequence[Any]]) -> float:

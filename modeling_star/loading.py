@@ -22,8 +22,8 @@ from .errors import UserError, is_bug
 from .files import ARGUMENTS, MANIFEST, check_files, check_labels, listed, read_fields
 
 
-# While transformers loads a model, no model of the process ties its weights; where two threads load at once, that can
-# stay so (5.23, findings/transformers_loads_in_threads.sh).
+# `from_pretrained` replaces PreTrainedModel.tie_weights of the whole process, and puts back what it found: where two
+# threads load at once, later models may not tie their weights (transformers 5.23).
 _ONE_LOADS = threading.Lock()
 _WITH_LABELS = ("ForTokenClassification", "ForSequenceClassification")
 # Earlier versions of transformers saved the pooler of a BERT with heads that do not use it.

@@ -39,7 +39,7 @@ class SpacyComponent:
             these remain, as with spaCy's own tagger and entity ruler. Blocked tokens never get an entity, and a
             category of the same name is always replaced.
         dtype: the precision, as of a `Predictor`.
-        recall, precision: the operating point, as of a `Predictor`.
+        min_probability: as of a `Predictor`.
     """
 
     def __init__(
@@ -49,12 +49,10 @@ class SpacyComponent:
         batch_size: int,
         overwrite: bool = False,
         dtype: "Dtype | None" = "auto",
-        recall: float | None = None,
-        precision: float | None = None,
+        min_probability: float | None = None,
     ) -> None:
         self.name, self.model, self.overwrite = name, model, overwrite
-        names = ("batch_size", "dtype", "recall", "precision")
-        self.options: dict[str, Any] = dict(zip(names, (batch_size, dtype, recall, precision), strict=True))
+        self.options: dict[str, Any] = {"batch_size": batch_size, "dtype": dtype, "min_probability": min_probability}
         if not Doc.has_extension("modeling_star"):
             Doc.set_extension("modeling_star", default={})
         if not Span.has_extension("score"):
@@ -155,7 +153,7 @@ def _apart(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
 
 @Language.factory(
     "modeling_star",
-    default_config={"batch_size": 128, "overwrite": False, "dtype": "auto", "recall": None, "precision": None},
+    default_config={"batch_size": 128, "overwrite": False, "dtype": "auto", "min_probability": None},
     assigns=["doc.ents", "doc.cats", "token.tag", "doc._.modeling_star"],
 )
 def create(
@@ -165,8 +163,7 @@ def create(
     batch_size: int,
     overwrite: bool,
     dtype: "Dtype | None",
-    recall: float | None,
-    precision: float | None,
+    min_probability: float | None,
 ) -> SpacyComponent:
     """The component; an entry point of the package, so that spaCy finds its name."""
-    return SpacyComponent(name, model, batch_size, overwrite, dtype, recall, precision)
+    return SpacyComponent(name, model, batch_size, overwrite, dtype, min_probability)

@@ -39,9 +39,9 @@ def on_device(batch: Batch) -> dict[str, Tensor]:
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "Star": ("StarTransformer", {}),
-    "Star, ring positions, shared layers": (
+    "Star, ring positions": (
         "StarTransformer",
-        {"position_embedding_type": "ring", "norm_position": "pre", "residual": True, "share_layers": True},
+        {"position_embedding_type": "ring", "residual": True},
     ),
     "Star without ring": ("StarTransformer", {"use_ring": False, "head_dim": 3}),
     "Star, ring of radius 2": (

@@ -210,18 +210,17 @@ def star_transformer(parameters: Parameters, config: Any, e: list[Vector], with_
         with_pooler: whether the last update of the relay and the pooled vector exist.
     """
     n, steps = len(e), config.num_hidden_layers
-    pre = config.norm_position == "pre"
     act = activation(config.hidden_act)
 
     def norm(parameters: Parameters, name: str, x: Vector) -> Vector:
         return layer_norm(parameters, name, x, config.layer_norm_eps)
 
     def update(parameters: Parameters, name: str, state: Vector, attended: Vector) -> Vector:
-        """Eqs 6 and 8, with the options on norm and residual."""
+        """Eqs 6 and 8, with the option of a residual."""
         new = act(attended)
         if config.residual:
             new = state + new
-        return new if pre else norm(parameters, name, new)
+        return norm(parameters, name, new)
 
     h: list[Vector] = list(e)
     relay = mean_of(e) if config.use_radial else None
@@ -229,20 +228,18 @@ def star_transformer(parameters: Parameters, config: Any, e: list[Vector], with_
         relay = norm(parameters, "relay_start_norm", relay)
     encoded = Encoded(h, hidden_states=[h])
     for t in range(1, steps + 1):
-        layer = under(parameters, "layers.0" if config.share_layers else f"layers.{t - 1}")
-        read_h = [norm(layer, "ring_norm", x) for x in h] if pre else h
-        read_relay = norm(layer, "relay_norm", relay) if pre and config.use_radial else relay
+        layer = under(parameters, f"layers.{t - 1}")
         # update the satellite nodes
         new_h, weights = [], []
         for i in range(n):
             reach = config.ring_radius if config.use_ring else 0
-            context = [read_h[(i + place) % n] for place in range(-reach, reach + 1)]
+            context = [h[(i + place) % n] for place in range(-reach, reach + 1)]
             context.append(e[i])
             if config.use_radial:
-                context.append(read_relay)
+                context.append(relay)
             attended, weights_of_token = multi_att(
                 under(layer, "ring_attention.projections"),
-                read_h[i],
+                h[i],
                 context,
                 config.num_attention_heads,
                 config.head_dim,
@@ -254,23 +251,20 @@ def star_transformer(parameters: Parameters, config: Any, e: list[Vector], with_
         encoded.attentions.append(weights)
         # update the relay node
         if config.use_radial and (with_pooler or t < steps):
-            read_h = [norm(layer, "ring_norm", x) for x in h] if pre else h
             attended, relay_weights = multi_att(
                 under(layer, "relay_attention.projections"),
-                read_relay,
-                [read_relay, *read_h],
+                relay,
+                [relay, *h],
                 config.num_attention_heads,
                 config.head_dim,
             )
             relay = update(layer, "relay_norm", relay, attended)
             encoded.relay_attentions.append(relay_weights)
-        if pre and t == steps:
-            h = [norm(parameters, "ring_norm", x) for x in h]
         encoded.hidden_states.append(h)
     encoded.tokens = h
     if with_pooler:
         pooled = mean_of(h) if config.pooling == "mean" else max_of(h)
-        encoded.relay = norm(parameters, "relay_norm", relay) if pre and config.use_radial else relay
+        encoded.relay = relay
         encoded.pooled = pooled if encoded.relay is None else encoded.relay + pooled
     return encoded
 

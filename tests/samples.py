@@ -76,7 +76,7 @@ def embedded_model(
     tagger on "characters" with a CRF and word vectors.
 
     Args:
-        embeddings: what the tokens are embedded by; "bert" for a BiG-Transformer made by `from_bert`, "vote" for a
+        embeddings: what the tokens are embedded by; "bert" for a BiG-Transformer made by `from_encoder`, "vote" for a
             classifier with random ones that votes with TF-IDF.
         stem, ending: make up the class name.
         folder: where a vectors file may be written.
@@ -100,7 +100,7 @@ def embedded_model(
         path = write_vectors(folder / "vectors.txt", words, width=5)
         model = model_class.from_embeddings(path, mode="vectors", vocabulary=words, freeze=freeze, **fields)
     elif embeddings == "bert":
-        model = model_class.from_bert(
+        model = model_class.from_encoder(
             bert, layers=None, radius=2, freeze_embeddings=freeze, **{"num_labels": TINY["num_labels"], **options}
         )
     else:

@@ -23,6 +23,7 @@ from saved_models import saved, with_vocabulary
 from transformers import BertConfig, BertForMaskedLM, BertForTokenClassification
 
 import modeling_star
+from modeling_star import StarTransformerConfig
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
 from modeling_star.inference import Predictor
@@ -132,6 +133,17 @@ def test_a_damaged_model_is_refused_by_everything_that_uses_it(damage: str, user
         USERS[user](folder)
 
 
+def test_the_labels_of_a_model_with_20_000_classes_are_checked_at_once(tmp_path: Path) -> None:
+    names = {number: f"label {number}" for number in range(20_000)}
+    labels = {"id2label": names, "label2id": {name: number for number, name in names.items()}}
+    config = StarTransformerConfig(**{**TINY, "num_labels": len(names)}, **labels)
+    config.architectures = ["StarTransformerForSequenceClassification"]
+    config.save_pretrained(tmp_path)
+    start = time.perf_counter()
+    assert load_config(str(tmp_path)).num_labels == 20_000
+    assert time.perf_counter() - start < 5  # 10 s by a count for each label
+
+
 def test_another_head_than_that_of_the_weights_is_refused(folder: Path) -> None:
     edit_config(folder, architectures=["StarTransformerForTokenClassification"])
     with pytest.raises(UserError, match=r"classifier\.weight"):
@@ -209,8 +221,8 @@ def test_a_bert_whose_weights_are_not_all_there_is_not_copied(lacking: str, tmp_
     edit_weights(tmp_path, lambda weights: weights.pop(f"bert.{lacking}"), is_sealed=False)
     star, shape = modeling_star.StarTransformerModel, {"hidden_size": 16, "num_attention_heads": 2}
     uses: list[Callable[[], Any]] = [
-        lambda: modeling_star.BigTransformerModel.from_bert(tmp_path, [0, 1]),
-        lambda: modeling_star.BigTransformerForMaskedLM.from_bert(tmp_path, [0, 1]),
+        lambda: modeling_star.BigTransformerModel.from_encoder(tmp_path, [0, 1]),
+        lambda: modeling_star.BigTransformerForMaskedLM.from_encoder(tmp_path, [0, 1]),
         lambda: star.from_embeddings(tmp_path, "contextual", **shape),
     ]
     if "embeddings" in lacking:
@@ -223,7 +235,7 @@ def test_a_bert_whose_weights_are_not_all_there_is_not_copied(lacking: str, tmp_
 
 
 def test_threads_load_one_after_the_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise models that are made later may not tie their weights (findings/transformers_loads_in_threads.sh)."""
+    """Otherwise models that are made later may not tie their weights (transformers 5.23)."""
     kind = modeling_star.StarTransformerForSequenceClassification
     make, begun, ended = kind.__init__, list[float](), list[float]()
 

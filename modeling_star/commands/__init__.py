@@ -28,7 +28,7 @@ COMMANDS = {
     "convert": "make a BiG-Transformer of a BERT",
     "predict": "tag or classify texts, or answer questions in them, with a saved model",
     "export": "write a model for ONNX Runtime, in float32 and 8 bits",
-    "explain": "show what a prediction follows from, as a page and a picture",
+    "explain": "show what a prediction follows from, as a page",
     "demo": "try a classifier or a tagger in the browser",
     "compare": "compare finished runs on the same test file",
     "push": "upload a trained model to the Hub",

@@ -30,7 +30,6 @@ def respond(predictor: "Predictor", text: str) -> tuple[Any, str]:
     """
     from ..errors import UserError
     from ..inference.explain import as_html, explain
-    from ..inference.operating_point import without_overlaps
 
     is_tagger = predictor.saved.task == "token-classification"
     if not text.strip():
@@ -38,8 +37,7 @@ def respond(predictor: "Predictor", text: str) -> tuple[Any, str]:
     [(_, found)] = predictor.predict([text])
     shown: Any = {each["label"]: each["score"] for each in found if "label" in each}
     if is_tagger:
-        apart = without_overlaps(found)
-        entities = [{"entity": each["label"], "start": each["start"], "end": each["end"]} for each in apart]
+        entities = [{"entity": each["label"], "start": each["start"], "end": each["end"]} for each in found]
         shown = {"text": text, "entities": entities}
     elif not shown:
         shown = f"{found[0]['value']:.3f}"

@@ -1,11 +1,11 @@
 """
-Explain the prediction of a classifier or a tagger for one text, as a page without any other file, and as a picture.
+Explain the prediction of a classifier or a tagger for one text, as a page without any other file.
 
     modeling-star explain outputs/reviews "A fine film." --output_file explain.html
 
 Tokens are coloured by what they add to the logit of the class or entity (integrated gradients). Below are the weights
-of the encoder's attentions: what Star's relay reads and a token's candidates on the ring, and BiG's words. The
-picture, explain.png beside explain.html, has the tokens, the relay and the words. Neither file is overwritten.
+of the encoder's attentions: what Star's relay reads and a token's candidates on the ring, and BiG's words. No file is
+overwritten.
 """
 
 import argparse
@@ -18,9 +18,9 @@ from .predict import as_lines
 
 
 def _free(page: Path) -> Path:
-    """explain.html -> explain-2.html, or the next number where neither a page nor a picture is."""
+    """explain.html -> explain-2.html, or the next number that is free."""
     pages = (page.with_name(f"{page.stem}-{number}{page.suffix}") for number in itertools.count(2))
-    return next(each for each in pages if not any(map(os.path.lexists, (each, each.with_suffix(".png")))))
+    return next(each for each in pages if not os.path.lexists(each))
 
 
 def main() -> None:
@@ -41,11 +41,9 @@ def main() -> None:
     page = arguments.output_file
     if page.suffix.lower() not in (".html", ".htm"):
         parser.error(f"--output_file {page} would hold HTML: write --output_file {page.with_suffix('.html')}")
-    written = next((path for path in (page, page.with_suffix(".png")) if os.path.lexists(path)), None)
-    if written is not None:
-        parser.error(f"{written} exists, and nothing is overwritten: write --output_file {_free(page)}")
+    if os.path.lexists(page):
+        parser.error(f"{page} exists, and nothing is overwritten: write --output_file {_free(page)}")
 
-    from ..evaluation.reports import plot_explanation
     from ..files import write_text
     from ..inference.explain import as_html, explain
     from ..inference.output_rows import rounded
@@ -66,14 +64,6 @@ def main() -> None:
         _, found = predictor.predict([arguments.text])[0]
         title = f"Prediction of {Path(arguments.model).name}"
         write_text(arguments.output_file, as_html(explanation, title))
-        picture = plot_explanation(
-            explanation.tokens,
-            {f"{each.title} ({each.score:.3f})": each.values for each in explanation.attributions},
-            explanation.relay,
-            explanation.words,
-            arguments.output_file.with_suffix(".png"),
-            title=f"{title}\nblue: for it, orange: against it, green: more than the mean",
-        )
     print(as_lines(arguments.text, rounded(found)))
     for each in explanation.attributions:
         best = sorted(zip(each.values, explanation.tokens, strict=True), key=lambda pair: -abs(pair[0]))[:5]
@@ -81,4 +71,4 @@ def main() -> None:
             f"{each.title}, probability {each.score:.4f}, follows from: "
             + ", ".join(f"{token} {value:+.2f}" for value, token in best)
         )
-    print(f"Written: {arguments.output_file}, {picture}")
+    print(f"Written: {arguments.output_file}")

@@ -12,9 +12,6 @@ Text from the Hub; or further pretraining of any saved model of transformers:
     ... --dataset_name wikimedia/wikipedia --dataset_config_name 20231101.en --max_steps 100000
     ... --model_name_or_path bert-base-cased
 
-Or learn the hidden states of a BERT, for a smaller model with its tokenizer (docs/distillation.md):
-    ... --teacher bert-base-uncased --train_file articles.txt.gz --validation_file dev.txt
-
 Fine-tune the result: modeling-star classify --model_name_or_path outputs/mine, `ner` and `qa` likewise. The batch size
 counts blocks of --max_seq_length tokens. The model is evaluated and saved every 500 updates (--eval_steps,
 --save_steps).
@@ -46,7 +43,5 @@ def main() -> None:
 
     from ..runs.run import run_script
     from ..tasks.masked_lm import PretrainingTask
-    from ..tasks.text_distillation import TextDistillationTask
 
-    task = PretrainingTask if data.teacher is None else TextDistillationTask
-    run_script(task, model, data, run, training)
+    run_script(PretrainingTask, model, data, run, training)

@@ -26,7 +26,7 @@ RECIPE_KEYS = frozenset(
     ("vocabulary_from", "model_revision", "dataset_revision", "dataset_title", "n_best_size", "shuffle_length_groups")
 ) | {
     *("max_eval_samples", "max_predict_samples", "layerwise_lr_decay", "max_tokenizer_samples", "card_examples"),
-    *("teacher_cache", "teacher_batch_size", "loss", "temperature", "alpha", "hidden_weight", "augment"),
+    *("teacher_cache", "teacher_batch_size", "loss", "temperature", "alpha", "augment"),
 }
 # Keys of recipes of the command `distill`, which were about the choice between `glue` and `ner`.
 IGNORED_KEYS = frozenset(("task",))
@@ -85,6 +85,12 @@ _INSTEAD = {
     "cache_dir": " Set HF_HOME.",
     **dict.fromkeys(("device", "gpu", "gpus", "cuda"), " A GPU is used if there is one; --use_cpu uses none."),
     "overwrite_output_dir": " Nothing is overwritten: delete the folder, or name another.",
+    "teacher": " Omit it, and fine-tune with a teacher: classify --teacher FOLDER, or tag --teacher FOLDER.",
+    "hidden_weight": " Omit it: a student learns the outputs of its teacher.",
+    **dict.fromkeys(
+        ("target_recall", "target_precision"),
+        " Omit it, and write predict --min_probability 0.1: report/calibration_test.md has what each finds.",
+    ),
     **dict.fromkeys(
         ("streaming", "shuffle_buffer"),
         " Omit it: texts stay on disk in any case; write --max_train_samples N for a part of them.",

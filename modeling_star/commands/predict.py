@@ -43,11 +43,12 @@ _MEANT = {
     **dict.fromkeys(("--column", "--sentence_column"), ": did you mean --text_column_name?"),
     **dict.fromkeys(("--format",), ": the ending of --output_file is the format"),
     **dict.fromkeys(("--model", "--model_name_or_path", "--model_name"), ": write predict MODEL, without a flag"),
+    **dict.fromkeys(("--recall", "--precision"), ": write --min_probability 0.1, which lists all spans above it"),
     **dict.fromkeys(("--device", "--gpu", "--cuda"), ": a GPU is used if there is one"),
 }
 
 
-_TAGGING = ("recall", "precision", "min_probability", "n_best")
+_TAGGING = ("min_probability", "n_best")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -106,14 +107,6 @@ def parse_arguments() -> argparse.Namespace:
         metavar="X",
         help="of several labels per text, predict those with a higher probability (default: 0.5)",
     )
-    parser.add_argument(
-        "--recall",
-        type=float,
-        metavar="X",
-        help="find at least this share of the entities, as far as the curve of the validation data says how (default: "
-        "the operating point of the training)",
-    )
-    parser.add_argument("--precision", type=float, metavar="X", help="at least this share of those found is right")
     parser.add_argument(
         "--min_probability",
         type=float,

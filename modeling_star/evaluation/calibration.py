@@ -1,4 +1,4 @@
-"""Whether predictions are right as often as their probabilities say, and what an operating point costs; pictures."""
+"""Whether predictions are right as often as their probabilities say; a picture."""
 
 import os
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .reports import BLUE, GREEN, ORANGE, new_figure, save_figure
+from .reports import BLUE, ORANGE, new_figure, save_figure
 
 
 _BINS = 10
@@ -66,46 +66,6 @@ def plot_reliability(
     for each in (axis, counts):
         each.grid(alpha=0.25)
         each.legend(frameon=False, fontsize=8, loc="upper left")
-    return save_figure(figure, path, title)
-
-
-def plot_operating_curve(
-    curve: Sequence[Sequence[float]],
-    bounds: Sequence[Sequence[float]],
-    named: Sequence[Sequence[float]],
-    stored: tuple[str, float, float],
-    path: str | os.PathLike[str],
-    *,
-    title: str,
-) -> Path:
-    """
-    Draw the precision and the recall of entities at every offset, and of all spans above a probability.
-
-    Args:
-        curve: offset, precision, recall.
-        bounds: probability, precision, recall.
-        named: those of the bounds that get their number.
-        stored: the name of the point at which the model predicts, precision, recall.
-        path: the PNG to write.
-    """
-    figure, (axis,) = new_figure(width=5.2, height=4)
-    for points, color, label in (
-        (curve, BLUE, "best paths with an offset"),
-        (bounds, GREEN, "all spans above a probability"),
-    ):
-        # Where nothing is found there is no precision.
-        _, precisions, recalls = zip(*([each for each in points if any(each[1:])] or points), strict=True)
-        axis.plot(recalls, precisions, color=color, marker="o", markersize=3, linewidth=1.4, label=label)
-    for probability, precision, recall in named:
-        axis.annotate(
-            f"{probability:g}", (recall, precision), xytext=(5, 3), textcoords="offset points", fontsize=7, color=GREEN
-        )
-    name, precision, recall = stored
-    label = f"operating point ({name})"
-    axis.plot(recall, precision, color=ORANGE, marker="*", markersize=12, linestyle="", label=label)
-    axis.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel="recall of entities", ylabel="precision")
-    axis.grid(alpha=0.25)
-    axis.legend(frameon=False, fontsize=8)
     return save_figure(figure, path, title)
 
 

@@ -15,7 +15,6 @@ import numpy as np
 from matplotlib import font_manager
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.patches import Arc, Rectangle
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 from sklearn.metrics import ConfusionMatrixDisplay, confusion_matrix, precision_recall_fscore_support
@@ -393,61 +392,6 @@ def plot_scores(
     handles, labels = axis.get_legend_handles_labels()
     # bars go up the axis, a legend reads down
     axis.legend(handles[::-1], labels[::-1], ncols=3, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0))
-    return save_figure(figure, path, title)
-
-
-def plot_explanation(
-    tokens: Sequence[str],
-    attributions: Mapping[str, Sequence[float]],
-    relay: Sequence[np.ndarray],
-    words: Sequence[tuple[int, int, float]],
-    path: str | os.PathLike[str],
-    *,
-    title: str | None = None,
-    max_tokens: int = 60,
-) -> Path:
-    """Draw an `inference.explain.Explanation`: a row of coloured tokens for each label and layer, words as arcs above.
-
-    Args:
-        tokens: the n tokens of the text.
-        attributions: for each label `[n]`; blue is for it, orange against it.
-        relay: for each layer the weights `[n]`; green where above their mean.
-        words: first token, length, and weight from 0 to 1, the width of the arc.
-        path: the PNG to write.
-        max_tokens: of a longer text, the part with the largest attributions is drawn.
-    """
-    values = np.array([*attributions.values()]).reshape(-1, len(tokens))
-    layers = np.array(relay).reshape(-1, len(tokens))
-    sums = np.convolve(np.abs(values).sum(0), np.ones(min(max_tokens, len(tokens))), mode="valid")
-    part = slice(int(sums.argmax()), int(sums.argmax()) + max_tokens)
-    n = len(tokens[part])
-    rows = [
-        *((value / max(np.abs(values).max(initial=0), 0.5), BLUE, ORANGE) for value in values),
-        *((layer * len(tokens) - 1, GREEN, "white") for layer in layers),
-    ]
-    words = [word for word in words if part.start <= word[0] and word[0] + word[1] <= part.start + n]
-    above = max([(length - 1) / 2 for _, length, _ in words], default=0)
-    figure, (axis,) = new_figure(width=max(4, 0.3 * n + 1.5), height=1 + 0.32 * (len(rows) + 1.5 * above))
-    for y, (row, positive, negative) in enumerate(rows):
-        for x, value in enumerate(row[part]):
-            color, alpha = positive if value > 0 else negative, min(abs(float(value)), 1) * 0.85
-            axis.add_patch(Rectangle((x - 0.5, y - 0.45), 1, 0.9, facecolor=color, alpha=alpha, linewidth=0))
-    for start, length, weight in words:
-        middle = start - part.start + (length - 1) / 2
-        arc = Arc((middle, -0.6), length - 1, 1.5 * (length - 1), theta1=180, theta2=360, color=BLUE)
-        arc.set_linewidth(0.4 + 6 * weight)
-        axis.add_patch(arc)
-        height, box = -0.75 - 0.75 * (length - 1), {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.5}
-        axis.text(middle, height, f"{100 * weight:.0f} %", ha="center", va="bottom", fontsize=6.5, bbox=box)
-    axis.set(xlim=(-0.5, n - 0.5), ylim=(len(rows) - 0.5, -0.6 - (1.5 * above + 0.7 if words else 0)))
-    axis.set_xticks(range(n), tokens[part], fontsize=9)
-    for label in axis.get_xticklabels():
-        label.set_rotation("vertical" if len(label.get_text()) > 2 else "horizontal")
-    axis.set_yticks(
-        range(len(rows)), [*attributions, *(f"relay, layer {i + 1}" for i in range(len(layers)))], fontsize=8
-    )
-    axis.tick_params(length=0)
-    axis.spines[:].set_visible(False)
     return save_figure(figure, path, title)
 
 

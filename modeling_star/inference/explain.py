@@ -18,7 +18,6 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from ..data.entities import EntityGroups
 from ..errors import UserError
-from .operating_point import without_overlaps
 from .prediction import Predictor
 
 
@@ -125,7 +124,7 @@ def explain(predictor: Predictor, text: str) -> Explanation:
     inputs = {name: x.to(model.device) for name, x in encoding.items()}
     targets = _class_target
     if task == "token-classification":
-        predictions, targets = without_overlaps(predictions), _entity_targets
+        targets = _entity_targets
     attributions = []
     with encoder_alone(model) as votes:
         for label, score, target in targets(model, inputs, spans, predictions):

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx_ir
 import torch
 from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 from onnxscript.optimizer import fold_constants
@@ -31,7 +30,7 @@ from ..files import MODEL_FILES, no_empty_folder, write_json, write_manifest
 from ..loading import load_config, load_model, load_tokenizer
 from ..models.modeling_encoder import longest_input
 from ..models.saving import AUTO_CLASSES
-from .onnx_runtime import CRF, INSTALLED, OFFSET, WEB, check_output_dir, quiet
+from .onnx_runtime import CRF, INSTALLED, WEB, check_output_dir, quiet
 from .torch_runtime import crf_tables
 
 
@@ -128,9 +127,6 @@ def export_onnx(model: PreTrainedModel, names: Sequence[str], path: Path) -> Non
     example = {name: (torch.zeros if name == "token_type_ids" else torch.ones)(shape).long() for name in names}
     sizes = dict.fromkeys(example, dict.fromkeys((0, 1), torch.export.Dim.DYNAMIC))
     outputs = list(model(**example, return_dict=True).keys())
-    if has_offset := bool(getattr(model.config, "operating_curve", None)):
-        example[OFFSET] = torch.zeros(1)
-        sizes[OFFSET] = {}
     try:
         with warnings.catch_warnings(action="ignore", category=FutureWarning):  # of torch, about itself (2.13)
             program = torch.onnx.export(
@@ -143,10 +139,6 @@ def export_onnx(model: PreTrainedModel, names: Sequence[str], path: Path) -> Non
     # ONNX Runtime refuses (1.32).
     fold_constants(program.model, input_size_limit=_ANY_SIZE, output_size_limit=_ANY_SIZE)
     ClearMetadataAndDocStringPass()(program.model)  # paths of this machine, in every node
-    if has_offset:  # an initializer beside an input of its name is its default
-        (offset,) = (each for each in program.model.graph.inputs if each.name == OFFSET)
-        offset.const_value = onnx_ir.tensor(np.array([model.config.entity_offset], dtype=np.float32), name=OFFSET)
-        program.model.graph.register_initializer(offset)
     program.save(path, external_data=False)
 
 
@@ -361,12 +353,6 @@ def check_for_web(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) ->
         raise UserError(
             f"--web reads tokenizers that were trained here and those of BERT, and that of {model.name_or_path} has "
             f"{', '.join(map(str, kinds))}: omit it."
-        )
-    bound = getattr(model.config, "entity_bound", None)
-    if bound is not None:
-        logger.warning(
-            f"The page lists the entities of the best path, and `predict` with {model.name_or_path} every span with a "
-            f"probability of {bound:g} or more (entity_bound)."
         )
 
 

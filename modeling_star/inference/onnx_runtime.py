@@ -159,16 +159,11 @@ def check_output_dir(folder: Path) -> None:
         raise UserError(f"{folder} is no earlier export: name a new folder, --output_dir {folder}-onnx.")
 
 
-OFFSET = "entity_offset"
-"""An input with a default, of a CRF with a curve: see `LinearChainCrf.best_paths`."""
-
-
-def run_session(session: "InferenceSession", offset: float | None = None) -> Callable[..., dict[str, np.ndarray]]:
-    """A function from the inputs of a batch to its outputs, with another operating point than the stored one."""
+def run_session(session: "InferenceSession") -> Callable[..., dict[str, np.ndarray]]:
+    """A function from the inputs of a batch to its outputs."""
     names = [output.name for output in session.get_outputs()]
-    given = {} if offset is None else {OFFSET: np.array([offset], dtype=np.float32)}
 
     def run(**inputs: np.ndarray) -> dict[str, np.ndarray]:
-        return dict(zip(names, session.run(None, inputs | given), strict=True))
+        return dict(zip(names, session.run(None, inputs), strict=True))
 
     return run

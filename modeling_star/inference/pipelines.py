@@ -80,11 +80,6 @@ class BestPathPipeline(TokenClassificationPipeline):
         copies = [{**output, "offset_mapping": _copied(output["offset_mapping"])} for output in all_outputs]
         entities = super().postprocess(copies, *args, **kwargs)
         if self._scorer is not None and len(all_outputs) == 1:
-            strategy = kwargs.get("aggregation_strategy")
-            is_grouped = strategy is not None and strategy.value != "none"
-            if is_grouped and getattr(self.model.config, "entity_bound", None) is not None:
-                ignored = kwargs.get("ignore_labels") or ()
-                return [group for group in self._listed(all_outputs[0]) if group["entity_group"] not in ignored]
             self._score_spans([entity for entity in entities if "entity_group" in entity], all_outputs[0])
         return entities
 
@@ -114,25 +109,6 @@ class BestPathPipeline(TokenClassificationPipeline):
         scores = self._scorer(log_marginals, messages, texts, firsts, lasts, labels[firsts])
         for index, score in zip(known, scores.tolist(), strict=True):
             groups[index]["score"] = score
-
-    def _listed(self, output: dict[str, Any]) -> list[dict[str, Any]]:
-        """All spans of a text with at least the probability that the model has stored, as groups."""
-        ids, offsets = output["input_ids"][0].cpu().numpy(), _offsets(output)
-        columns = np.flatnonzero(self._scorer.chain(ids))
-        if not len(columns):
-            return []
-        log_marginals, messages = (output[name][0].float().cpu().numpy() for name in ("log_marginals", "messages"))
-        texts, bound = np.zeros(len(columns), dtype=np.int64), self.model.config.entity_bound
-        spans = self._scorer.above(bound, log_marginals[columns], messages[columns], texts)
-        found, (special,) = [], output["special_tokens_mask"].cpu().numpy()
-        for first, last, label, score in zip(*(each.tolist() for each in spans), strict=True):
-            after = columns[last + 1] if last + 1 < len(columns) else len(ids)
-            tokens = [column for column in range(columns[first], after) if not special[column]]
-            group = {"entity_group": self._scorer.groups.kind(label), "score": score}
-            group["word"] = self.tokenizer.convert_tokens_to_string(self.tokenizer.convert_ids_to_tokens(ids[tokens]))
-            ends = (None, None) if offsets is None else (int(offsets[tokens[0], 0]), int(offsets[tokens[-1], 1]))
-            found.append({**group, "start": ends[0], "end": ends[1]})
-        return found
 
     def _joined(self, outputs: list[dict[str, Any]]) -> dict[str, Any]:
         """The whole text, with what the model gave for each token in the window in which it counts."""

@@ -21,7 +21,6 @@ from ..errors import UserError
 from ..files import check_files, check_labels, read_fields
 from ..version import __version__
 from .inputs import texts_of
-from .operating_point import OperatingPoint, check_targets, choose_point
 from .output_rows import Prediction
 from .span_probabilities import SpanScorer
 
@@ -146,9 +145,6 @@ class Predictor:
         question: for question answering, about every text; `None`: each text has its question.
         null_threshold: for question answering, see `answer_question`.
         threshold: for several labels per text, predict those with a higher probability; `None`: 0.5.
-        recall, precision: for a tagger with a CRF, the least share of the entities that is found, or of those found
-            that is right, by the curves of its validation data; `None`: the operating point that was stored. It may
-            be all spans above a probability, overlapping ones too.
         min_probability: for a tagger with a CRF, list all spans with at least this probability, overlapping ones too,
             in place of the best path; with `n_best` 0.01 by default.
         n_best: list at most so many spans of a text, the most probable ones.
@@ -179,8 +175,6 @@ class Predictor:
         question: str | None = None,
         null_threshold: float | None = None,
         threshold: float | None = None,
-        recall: float | None = None,
-        precision: float | None = None,
         min_probability: float | None = None,
         n_best: int | None = None,
         batch_size: int = 128,
@@ -200,7 +194,7 @@ class Predictor:
         self.delimiter: str | None = None
         """Separates the words of a text in its plain form; `None`: found for each batch."""
         self.texts_seen = self.texts_cut = 0
-        tagging = {"recall": recall, "precision": precision, "min_probability": min_probability, "n_best": n_best}
+        tagging = {"min_probability": min_probability, "n_best": n_best}
         effective = {
             "text-classification": ["pairs"],
             "question-answering": ["question", "null_threshold"],
@@ -220,17 +214,16 @@ class Predictor:
         for name, value in tagging.items():
             if value is not None and not getattr(saved.config, "use_crf", False):
                 raise UserError(f"--{name} needs a CRF, which {saved.name} does not have: omit it.")
-        for name in ("recall", "precision"):
-            if tagging[name] is not None and (min_probability is not None or n_best is not None):
-                raise UserError(f"--{name} has no effect beside --min_probability and --n_best: omit it, or these.")
-        point = point_for(saved, recall, precision)
-        self.offset = None if point is None else point.offset
         if min_probability is not None and not 0 < min_probability <= 1:
             raise UserError(f"--min_probability {min_probability:g} is given: write one above 0 and up to 1, as 0.1.")
         if n_best is not None and (n_best < 1 or n_best % 1):
             raise UserError(f"--n_best {n_best} is given: write a whole number, 1 or more.")
-        stored = getattr(saved.config, "entity_bound", None) if point is None else point.bound
-        least = stored if n_best is None else _LEAST
+        if saved.onnx is not None and (bound := getattr(saved.config, "entity_bound", None)):
+            logger.warning(
+                f"{saved.name} has an entity_bound of an earlier version, which is ignored: write --min_probability "
+                f"{bound:g} to list all spans above it."
+            )
+        least = None if n_best is None else _LEAST
         self.min_probability = least if min_probability is None else min_probability
         self.n_best = n_best
 
@@ -262,7 +255,7 @@ class Predictor:
     def options(self) -> dict[str, Any]:
         """What the predictions of a text depend on."""
         names = ("fingerprint", "pairs", "question", "null_threshold", "threshold", "batch_size", "dtype")
-        more = ("instructions", "offset", "min_probability", "n_best")
+        more = ("instructions", "min_probability", "n_best")
         return {"version": __version__, **{name: getattr(self, name) for name in (*names, *more)}}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -415,10 +408,7 @@ class Predictor:
             return open_session(self.saved.onnx)
         from .torch_runtime import load
 
-        model = load(self.saved, self.dtype, self.instructions)
-        if self.offset is not None:
-            model.config.entity_offset = self.offset
-        return model
+        return load(self.saved, self.dtype, self.instructions)
 
     @cached_property
     def pytorch_model(self) -> "PreTrainedModel":
@@ -434,7 +424,7 @@ class Predictor:
         if self.saved.onnx is not None:
             from .onnx_runtime import run_session
 
-            return run_session(self.model, self.offset)
+            return run_session(self.model)
         from .torch_runtime import run_model
 
         return run_model(self.model)
@@ -760,24 +750,6 @@ class Predictor:
             {"start": start, "end": end, "text": context[start:end], "score": answer.score}
             for answer, (start, end) in zip(found, spans, strict=True)
         ]
-
-
-def point_for(saved: SavedModel, recall: float | None, precision: float | None) -> OperatingPoint | None:
-    """
-    The operating point for a share of the entities; `None` without one.
-
-    Raises:
-        UserError: the share is none, or the model has no curve.
-    """
-    if recall is None and precision is None:
-        return None
-    check_targets(recall, precision, ("--recall", "--precision"))
-    if not getattr(saved.config, "operating_curve", None):
-        raise UserError(
-            f"{saved.name} has no curve of precision and recall: write modeling-star tag --model_name_or_path "
-            f"{saved.name} --validation_file dev.conll --do_eval --target_recall 0.9 --output_dir {saved.name}-recall"
-        )
-    return choose_point(saved.config, recall, precision)
 
 
 def length_sorted_batches(rows: Sequence[int], lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:

@@ -84,7 +84,7 @@ def predict_on_ray(predictor: Predictor, parts: Iterable[tuple[Path, Window]]) -
         predictor.texts_cut += cut
         return part, with_sources(waiting.pop(part), predicted)
 
-    for part, window in parts:
+    for part, window in parts:  # `pool.map` reads all of them before its first result (Ray 2.60)
         if not pool.has_free():
             yield next_done()
         waiting[part] = window

@@ -267,7 +267,6 @@ class Candidates:
         node: `[b, d]`, the relay or global node of each sequence; or `None`.
         band: the candidates that are sums of tokens `[N, r]`; or `None`.
         embedded: `[N, d]`, the embeddings; `None` where `tokens` are these.
-        embedded_key_value: `[N, 2 h c]`, their keys and values where layers share them; or `None`.
     """
 
     tokens: Tensor
@@ -277,7 +276,6 @@ class Candidates:
     node: Tensor | None = None
     band: BandCandidates | None = None
     embedded: Tensor | None = None
-    embedded_key_value: Tensor | None = None
 
     @property
     def on_ring(self) -> bool:
@@ -357,9 +355,7 @@ def attend_with_torch(
     key_values: list[Tensor] = []
     if candidates.has_neighbours:
         key_values = neighbours(layout, candidates.project(candidates.tokens), candidates.radius, candidates.on_ring)
-    if candidates.embedded_key_value is not None:
-        key_values.append(candidates.embedded_key_value)
-    elif candidates.embedded is not None:
+    if candidates.embedded is not None:
         key_values.append(candidates.project(candidates.embedded))
     elif candidates.on_ring:
         key_values.append(key_values[candidates.radius])
@@ -392,8 +388,6 @@ def attend_over_sparse_rows(
     sources += [states for states in (candidates.node, candidates.embedded) if states is not None]
     table = candidates.project(torch.cat(sources) if len(sources) > 1 else sources[0])
     has_embedded = candidates.embedded is not None
-    if candidates.embedded_key_value is not None:
-        has_embedded, table = True, torch.cat([table, candidates.embedded_key_value])
     # The operations on rows are of float32 or float64, and so is a softmax.
     heads, dtype = projections.num_heads, at_least_float32(query.dtype)
     index = get_or_compute(
@@ -447,11 +441,10 @@ def attend_with_triton(
     def project(states: Tensor | None) -> Tensor | None:
         return None if states is None else candidates.project(states).unflatten(-1, pairs)
 
-    shared = candidates.embedded_key_value
     context = find_kernels("triton_ring_attention").candidate_attention(
         attention.projections.split(query),
         project(candidates.tokens),
-        project(candidates.embedded) if shared is None else shared.unflatten(-1, pairs),
+        project(candidates.embedded),
         project(candidates.node),
         attention.projections.value_bias,
         attention.role_bias,

@@ -90,13 +90,17 @@ class BigTransformerConfig(EncoderConfig):
     @property
     def candidate_roles(self) -> tuple[str, ...]:
         """The candidates in the order of the attention weights: "2 of 3" is the word whose second token it is."""
+        return self.roles(with_words=self.lexicon_kind is not None)
+
+    def roles(self, with_words: bool) -> tuple[str, ...]:
+        """`candidate_roles`, of a window with words or without: a `word_mask` has words where no lexicon has."""
         local: tuple[str, ...] = ()
         if self.local_connection == "adjacent":
             local = ("left", "self", "right")
         elif self.local_connection == "window":
             steps = ["" if distance == 1 else f"_{distance}" for distance in range(1, self.window_radius + 1)]
             local = (*(f"left{step}" for step in reversed(steps)), "self", *(f"right{step}" for step in steps))
-        if self.local_connection == "lexicon" or (self.local_connection == "window" and self.lexicon_kind is not None):
+        if self.local_connection == "lexicon" or (self.local_connection == "window" and with_words):
             shortest = 1 if self.local_connection == "lexicon" and self.include_self else 2
             lengths = range(shortest, self.max_word_length + 1)
             local += tuple(f"{index} of {length}" for length in lengths for index in range(1, length + 1))

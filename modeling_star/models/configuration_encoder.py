@@ -38,6 +38,9 @@ def did_you_mean(given: str, allowed: list[str]) -> str:
     return f' Did you mean "{close[0]}"?' if close else ""
 
 
+_OPERATING_POINT = ("entity_offset", "entity_bound", "operating_curve", "bound_curve")
+
+
 @strict
 class BaseConfig(PreTrainedConfig):
     """
@@ -182,13 +185,6 @@ class EncoderConfig(BaseConfig):
         calibration_temperature (`float`, defaults to 1.0): without labels and outside training, the logits of a
             classifier or a tagger are divided by it, those of a CRF with its transitions (Guo et al. 2017,
             https://arxiv.org/abs/1706.04599): best labels and paths stay.
-        entity_offset (`float`, defaults to 0.0): outside training, the best path of a CRF is that with the highest
-            score plus this for each of its entities: above 0 it finds more of them. Probabilities stay.
-        operating_curve (`list`, *optional*): offsets with the precision and the recall of entities that they have on
-            validation data, `[[offset, precision, recall], ...]`.
-        entity_bound (`float`, *optional*): predictions list every span that is an entity with at least this
-            probability, overlapping ones too, in place of those of the best path; labels stay those of the path.
-        bound_curve (`list`, *optional*): bounds with precision and recall, as in `operating_curve`.
         hidden_act (`str`, defaults to `"relu"`): any activation that transformers knows by name.
         layer_norm_eps (`float`, defaults to 1e-5), initializer_range (`float`, defaults to 0.02): as in BERT.
     """
@@ -235,10 +231,6 @@ class EncoderConfig(BaseConfig):
     use_crf: bool = False
     crf_constraints: Literal["auto", "iob1", "iob2", "iobes"] | None = None
     calibration_temperature: float | int = 1.0
-    entity_offset: float | int = 0.0
-    operating_curve: list | None = None
-    entity_bound: float | None = None
-    bound_curve: list | None = None
     hidden_act: str = "relu"
     layer_norm_eps: float | int = 1e-5
     initializer_range: float | int = 0.02
@@ -250,6 +242,12 @@ class EncoderConfig(BaseConfig):
     tie_word_embeddings: bool = True
 
     def __post_init__(self, **kwargs: Any) -> None:
+        offset, bound, *_ = (kwargs.pop(name, None) for name in _OPERATING_POINT)
+        if offset or bound:
+            logger.warning(
+                f"An operating point of an earlier version (entity_offset {offset}, entity_bound {bound}) is ignored: "
+                f"write --min_probability {bound or 0.1:g} to list all spans above it."
+            )
         if isinstance(self.backbone_config, dict):
             backbone = dict(self.backbone_config)
             if "model_type" not in backbone:
@@ -329,12 +327,6 @@ class EncoderConfig(BaseConfig):
         """Part of strict validation: constraints have a CRF."""
         if self.crf_constraints is not None and not self.use_crf:
             raise ValueError(f"crf_constraints={self.crf_constraints!r} is given without a CRF: set use_crf=True too.")
-        if self.entity_offset and not self.use_crf:
-            raise ValueError(f"entity_offset={self.entity_offset} is given without a CRF: set use_crf=True too.")
-        if self.entity_bound is not None and not (self.use_crf and 0 < self.entity_bound <= 1):
-            raise ValueError(
-                f"entity_bound={self.entity_bound} is given: a probability above 0 is allowed, with use_crf=True."
-            )
 
     def validate_temperature(self) -> None:
         """Part of strict validation: logits can be divided by the temperature."""

@@ -7,6 +7,10 @@ from huggingface_hub.dataclasses import strict
 from .configuration_encoder import EncoderConfig
 
 
+_REMOVED = {"num_relays": 1, "norm_position": "post", "share_layers": False}
+"""Fields of earlier versions, which saved configurations have, with the value that is left."""
+
+
 @strict
 class StarTransformerConfig(EncoderConfig):
     r"""
@@ -25,10 +29,7 @@ class StarTransformerConfig(EncoderConfig):
         use_radial (`bool`, defaults to `True`): `False` is variant (a) of Table 6, without the relay node.
         relay_start_norm (`bool`, defaults to `False`): LayerNorm on the mean of the embeddings that the relay starts
             from. The mean of n tokens is about `n ** 0.5` times smaller than a token; so are the relay's first scores.
-        norm_position (`str`, defaults to `"post"`): "post" normalises after the activation (Eqs 6 and 8), "pre"
-            before the attention.
         residual (`bool`, defaults to `False`): adds the state before the update; the paper does not.
-        share_layers (`bool`, defaults to `False`): one set of weights for all T layers.
         pooling (`str`, defaults to `"max"`): what is added to the relay in the vector of a text: the "max" over the
             last satellites (section 3.3), or their "mean".
     """
@@ -44,15 +45,13 @@ class StarTransformerConfig(EncoderConfig):
     ring_radius: int = 1
     use_radial: bool = True
     relay_start_norm: bool = False
-    norm_position: Literal["post", "pre"] = "post"
     residual: bool = False
-    share_layers: bool = False
     pooling: Literal["max", "mean"] = "max"
 
     def __post_init__(self, **kwargs: Any) -> None:
-        num_relays = kwargs.pop("num_relays", 1)  # saved by version 0.1
-        if num_relays != 1:
-            raise ValueError(f"num_relays={num_relays} is given; a Star-Transformer has one relay: omit it.")
+        for name, only in _REMOVED.items():
+            if (given := kwargs.pop(name, only)) != only:
+                raise ValueError(f"{name}={given!r} is given, and only {only!r} is left since version 0.2: omit it.")
         if self.head_dim is None:
             self.heads_must_divide()
             self.head_dim = self.hidden_size // self.num_attention_heads
@@ -60,10 +59,9 @@ class StarTransformerConfig(EncoderConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """As in every configuration; `num_relays` may be among the overridden fields."""
-        if "num_relays" in kwargs:
-            config_dict = {**config_dict, "num_relays": kwargs.pop("num_relays")}
-        return super().from_dict(config_dict, **kwargs)
+        """As in every configuration; removed fields may be among the overridden ones."""
+        removed = {name: kwargs.pop(name) for name in _REMOVED if name in kwargs}
+        return super().from_dict({**config_dict, **removed}, **kwargs)
 
     @property
     def reach(self) -> int:

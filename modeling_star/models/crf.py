@@ -22,7 +22,6 @@ from .tag_schemes import (
     IGNORE_INDEX,
     TagScheme,
     entity_tag,
-    may_follow,
     tag_scheme,
     typed_labels,
 )
@@ -87,7 +86,6 @@ class LinearChainCrf(VocabularyTables):
     vocabulary_tables = ("carries_no_tag",)
     carries_no_tag: Tensor
     forbidden: Tensor
-    begins: Tensor
 
     def __init__(self, labels: Sequence[str], constraints: TagScheme | Literal["auto"] | None, vocab_size: int):
         super().__init__()
@@ -101,25 +99,17 @@ class LinearChainCrf(VocabularyTables):
             scheme = tag_scheme(typed_labels(self.labels))
             self.scheme = scheme if constraints == "auto" else constraints
         self.register_buffer("forbidden", self._forbidden(), persistent=False)
-        self.register_buffer("begins", self._begins(), persistent=False)
         self.register_buffer("carries_no_tag", torch.zeros(vocab_size, dtype=torch.bool))
         self.register_load_state_dict_post_hook(_renew_constraints)
 
     def _forbidden(self) -> Tensor:
         """`[k + 1, k + 1]`, bool, from the row's label to the column's; the last row is the start, column the end."""
-        names = (*typed_labels(self.labels), None)
-        rows = [[self.scheme is not None and not may_follow(a, b, self.scheme) for b in names] for a in names]
-        return torch.tensor(rows, device="cpu")
-
-    def _begins(self) -> Tensor:
-        """`[k + 1, k]`, bool, whether the column's label begins an entity after the row's; the last row: the start."""
-        tags = [entity_tag(label) or ("S", label) for label in typed_labels(self.labels)]
-        open_kinds = [kind if prefix in ("B", "I") else None for prefix, kind in tags]
-        rows = [
-            [prefix != "O" and not (prefix in ("I", "E") and kind == before) for prefix, kind in tags]
-            for before in (*open_kinds, None)
-        ]
-        return torch.tensor(rows, device="cpu")
+        if self.scheme is None:
+            return torch.zeros(len(self.labels) + 1, len(self.labels) + 1, dtype=torch.bool, device="cpu")
+        first, joined = _tags(self.labels)
+        if self.scheme == "iobes":
+            return ~torch.where(_among(first, "IE"), joined, ~_among(first, "BI")[:, None])
+        return ~joined & _among(first, "I" if self.scheme == "iob2" else "B")
 
     def init_own_weights(self) -> None:
         """For `_init_weights`: scores of 0, which equal a tagger without a CRF; no vocabulary."""
@@ -128,7 +118,6 @@ class LinearChainCrf(VocabularyTables):
         init.zeros_(self.carries_no_tag)
         # Not saved: it follows from the labels.
         init.copy_(self.forbidden, self._forbidden())
-        init.copy_(self.begins, self._begins())
 
     # ------ the chain
 
@@ -182,7 +171,6 @@ class LinearChainCrf(VocabularyTables):
         tag_mask: Tensor | None,
         num_items_in_batch: Tensor | int | None,
         temperature: float = 1.0,
-        entity_offset: Tensor | float = 0.0,
     ) -> dict[str, Tensor | None]:
         """
         The fields of `CrfTokenClassifierOutput`.
@@ -193,7 +181,6 @@ class LinearChainCrf(VocabularyTables):
             attention_mask, input_ids, tag_mask: `[b, n]`, as in the tagger's `forward`.
             num_items_in_batch: labels in the whole accumulated batch; `None` averages over this one.
             temperature: what the score of a sequence is divided by in `logits` and `messages`.
-            entity_offset: see `best_paths`.
 
         Raises:
             IndexError: a label is none of the model's.
@@ -204,32 +191,39 @@ class LinearChainCrf(VocabularyTables):
         if labels is not None:
             # A token with a label is tagged, whatever the vocabulary says.
             labelled = real & (labels != IGNORE_INDEX)
-            if not is_traced():
-                self._check(labels, labelled, chain | labelled, emissions, tag_mask)
-            losses = -self.log_likelihood(emissions, labels, chain | labelled)
+            is_complete = not is_traced() and self._check(labels, labelled, chain, emissions, tag_mask)
+            losses = -self.log_likelihood(emissions, labels, chain | labelled, is_complete)
             count = labelled.sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
             loss = losses.sum() / count.to(emissions.device).clamp(min=1)
         with torch.set_grad_enabled(torch.is_grad_enabled() and labels is None):
             logits, messages = self.log_marginals_and_messages(emissions, chain, temperature)
         if labels is None or not self.training:
-            paths = self.best_paths(emissions, chain, entity_offset).masked_fill(~real, IGNORE_INDEX)
+            paths = self.best_paths(emissions, chain).masked_fill(~real, IGNORE_INDEX)
         outputs = {"loss": loss, "logits": logits, "paths": paths, "sequence_losses": losses}
         return outputs if labels is not None else {**outputs, "messages": messages}
 
     def _check(
         self, labels: Tensor, labelled: Tensor, chain: Tensor, emissions: Tensor, tag_mask: Tensor | None
-    ) -> None:
-        """Raise where a label is none of the model's, and warn of what makes a CRF learn badly."""
-        known, k = labels[labelled], len(self.labels)
-        wrong = known[(known < 0) | (known >= k)]
-        if len(wrong):  # to the CRF it would rule out every tag
-            raise IndexError(f"A label is {int(wrong[0])}; 0 to {k - 1}, or -100, are allowed.")
-        if tag_mask is None and not self.has_vocabulary:
+    ) -> bool:
+        """
+        Raise where a label is none of the model's, and warn of what makes a CRF learn badly.
+
+        Returns:
+            Whether every token of the chain has a label. All answers are one number: a GPU is waited for once.
+        """
+        k = len(self.labels)
+        wrong = labelled & ((labels < 0) | (labels >= k))
+        breaks = self.breaks_constraints(labels.masked_fill(wrong, IGNORE_INDEX), chain | labelled)
+        known = self.carries_no_tag.any()
+        answers = int((chain <= labelled).all() + 2 * breaks.any() + 4 * wrong.any() + 8 * known)
+        if answers & 4:  # to the CRF it would rule out every tag
+            raise IndexError(f"A label is {int(labels[wrong][0])}; 0 to {k - 1}, or -100, are allowed.")
+        if tag_mask is None and not answers & 8:
             logger.warning_once(
                 "The CRF does not know which tokens carry a tag, and runs over special tokens and pieces of words "
                 "too, which can hurt quality: call model.set_vocabulary(tokenizer) before training."
             )
-        if self.scheme is not None and bool(self.breaks_constraints(labels, chain).any()):
+        if answers & 2:
             logger.warning_once(
                 f"Some labels follow one another as crf_constraints={self.scheme!r} forbids, which costs "
                 f"{-FORBIDDEN:.0f} each time: fix the labels, name their scheme, or set crf_constraints=None."
@@ -240,10 +234,13 @@ class LinearChainCrf(VocabularyTables):
                 "The tagger is trained without its CRF, whose parameters are frozen. With adapters: "
                 'LoraConfig(..., modules_to_save=["classifier", "crf"]).'
             )
+        return bool(answers & 1)
 
     # ------ likelihood, marginals, best path
 
-    def log_likelihood(self, emissions: Tensor, labels: Tensor, chain: Tensor) -> Tensor:
+    def log_likelihood(
+        self, emissions: Tensor, labels: Tensor, chain: Tensor, is_complete: bool | None = None
+    ) -> Tensor:
         """
         Log probability of the labels of each row, the unknown ones summed over; 0 for a row without chain or labels.
 
@@ -251,6 +248,7 @@ class LinearChainCrf(VocabularyTables):
             emissions: `[b, n, k]`, in any precision; widened to float32 at least.
             labels: `[b, n]`, -100 where the label is unknown; ignored outside the chain.
             chain: `[b, n]`, bool.
+            is_complete: whether all labels of the chain are known; `None` to look, for which a GPU is waited for.
 
         Returns:
             `[b]`.
@@ -261,7 +259,9 @@ class LinearChainCrf(VocabularyTables):
             start = self._unless_cut(start, self.forbidden[-1, :-1], labels, chain)
             end = self._unless_cut(end, self.forbidden[:-1, -1], labels.flip(1), chain.flip(1))
         start, end = (scores.expand(len(chain), -1) for scores in (start, end))
-        if not is_traced() and bool((chain <= (labels != IGNORE_INDEX)).all()):
+        if is_complete is None:
+            is_complete = not is_traced() and bool((chain <= (labels != IGNORE_INDEX)).all())
+        if is_complete:
             last = _messages(emissions[None], chain[None], start[None], transitions[None])[-1, 0]
             of_labels = _path_scores(emissions, labels, chain, start, end, transitions)
             return of_labels - (last + end).logsumexp(-1).masked_fill(~chain.any(1), 0)
@@ -315,25 +315,18 @@ class LinearChainCrf(VocabularyTables):
         return self._scores(torch.float32, temperature)[2]
 
     @torch.no_grad()
-    def best_paths(self, emissions: Tensor, chain: Tensor, entity_offset: Tensor | float = 0.0) -> Tensor:
+    def best_paths(self, emissions: Tensor, chain: Tensor) -> Tensor:
         """
         The labels of the most likely path of each row (Viterbi); outside the chain the best label of the emissions.
 
         Args:
             emissions, chain: as in `log_likelihood`.
-            entity_offset: added to the score of a path for each of its entities. An offset of the logits of O would
-                find long entities rather than many: it counts for each token (docs/decisions.md).
 
         Returns:
             `[b, n]`.
         """
         emissions = _widened(emissions)
         start, end, transitions = self._scores(emissions.dtype)
-        if torch.is_tensor(entity_offset) or entity_offset != 0:
-            start, transitions = (
-                start + self.begins[-1] * entity_offset,
-                transitions + self.begins[:-1] * entity_offset,
-            )
 
         def arrive(
             state: tuple[Tensor, Tensor], column: tuple[Tensor, Tensor]
@@ -382,6 +375,22 @@ class LinearChainCrf(VocabularyTables):
         return scores.masked_fill(known & forbidden[first.masked_fill(~known, 0)], 0)
 
 
+def _tags(labels: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """
+    Of labels, and of the start or end, which counts as O: the letters of IOBES, as numbers `[k + 1]`; and whether the
+    column's label, as I or E, would continue the entity of the row's, `[k + 1, k + 1]`.
+    """
+    tags = [*(entity_tag(label) or ("S", label) for label in typed_labels(labels)), ("O", "")]
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kind for _, kind in tags))}
+    first = torch.tensor([ord(letter) for letter, _ in tags], device="cpu")
+    kinds = torch.tensor([numbers[kind] for _, kind in tags], device="cpu")
+    return first, _among(first, "BI")[:, None] & (kinds[:, None] == kinds)
+
+
+def _among(letters: Tensor, allowed: str) -> Tensor:
+    return torch.isin(letters, torch.tensor([*map(ord, allowed)], device="cpu"))
+
+
 def _scaled(parameter: Tensor) -> Tensor:
     # A gradient scaled by CRF_LR_MULTIPLIER too would take up all that gradient clipping allows.
     return parameter + (CRF_LR_MULTIPLIER - 1) * parameter.detach()
@@ -391,7 +400,6 @@ def _renew_constraints(crf: LinearChainCrf, _: Any) -> None:
     """After `load_state_dict`: `to_empty` leaves memory of a model from the meta device uninitialised."""
     if not crf.forbidden.is_meta:
         crf.forbidden.copy_(crf._forbidden())
-        crf.begins.copy_(crf._begins())
 
 
 def _widened(emissions: Tensor) -> Tensor:

@@ -50,7 +50,6 @@ class Given:
     tag_mask: Tensor | None
     labels: Tensor | None
     num_items_in_batch: Tensor | int | None
-    entity_offset: Tensor | float | None = None
 
 
 class EncoderForTask(EncoderPreTrainedModel):
@@ -107,7 +106,6 @@ class EncoderForTask(EncoderPreTrainedModel):
         labels: Tensor | None = None,
         word_mask: Tensor | None = None,
         tag_mask: Tensor | None = None,
-        entity_offset: Tensor | float | None = None,
         **kwargs: Any,
     ) -> ModelOutput:
         """
@@ -117,7 +115,6 @@ class EncoderForTask(EncoderPreTrainedModel):
             labels: as the class says; without them there is no loss.
             tag_mask: `[b, n]`, for a tagger with a CRF: nonzero at the tokens that its chain runs over, in place of
                 what the vocabulary says (`set_vocabulary`).
-            entity_offset: for a tagger with a CRF, in place of that in the configuration.
 
         Raises:
             ValueError: labels of another shape, or a `tag_mask` without a CRF.
@@ -125,7 +122,7 @@ class EncoderForTask(EncoderPreTrainedModel):
         if tag_mask is not None and getattr(self, "crf", None) is None:
             raise ValueError("tag_mask is given to a model without a CRF: omit it, or set use_crf=True in a tagger.")
         items = kwargs.pop("num_items_in_batch", None)
-        given = Given(input_ids, attention_mask, tag_mask, labels, items, entity_offset)
+        given = Given(input_ids, attention_mask, tag_mask, labels, items)
         if self.uses_pooler:
             kwargs["output_token_states"] = False
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, word_mask)
@@ -347,9 +344,8 @@ class ForTokenClassification(EncoderForTask):
             labels = class_labels(labels, logits.shape[:2])
         if self.crf is not None:
             ids, mask, tags = given.input_ids, given.attention_mask, given.tag_mask
-            offset = self.config.entity_offset if given.entity_offset is None else given.entity_offset
             items = given.num_items_in_batch
-            return self.crf(logits, labels, mask, ids, tags, items, self.temperature(given), offset)
+            return self.crf(logits, labels, mask, ids, tags, items, self.temperature(given))
         loss = None
         if labels is not None:
             count = items_of(labels, given.num_items_in_batch)

@@ -215,13 +215,6 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
             model.set_lexicon(lexicon)
         return model.eval()
 
-    @classmethod
-    def from_bert(
-        cls, name_or_path: str | Path, layers: Sequence[int] | None = (0, 3), *args: Any, **options: Any
-    ) -> "BigTransformerPreTrainedModel":
-        """The older name of `from_encoder`, which takes two layers where none are given."""
-        return cls.from_encoder(name_or_path, layers, *args, **options)
-
     def set_lexicon(self, lexicon: Any | None) -> None:
         """
         Replace the words that the model finds in its input; they are saved with it.
@@ -270,8 +263,9 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
 
     Returns an `EncoderOutput` with `last_hidden_state [b, n, d]` (zeros at padding) and `pooler_output [b, d]`, as
     `config.pooling` says. `attentions` are `[b, h, n, r]` in the order of `config.candidate_roles`: by length, then
-    by the token's index in the word, the global node last; L (L + 1) / 2 + 1 in all, fewer in an ablation. Weights are
-    0 for words that do not occur. Where the first token is the global node, its row is 0, and its weights over all
+    by the token's index in the word, the global node last; L (L + 1) / 2 + 1 in all, fewer in an ablation. A window
+    without a lexicon has words where a `word_mask` is given: `config.roles(with_words=True)`. Weights are 0 for words
+    that do not occur. Where the first token is the global node, its row is 0, and its weights over all
     tokens are `relay_attentions`, `[b, h, n]` for each layer.
 
     Example:

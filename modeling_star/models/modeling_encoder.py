@@ -326,7 +326,8 @@ class EncoderOutput(ModelOutput):
         relay_state: `[b, d]`, state of the Star-Transformer's relay node after its last update.
         hidden_states: T + 1 of `[b, n, d]`: the embeddings, then each layer's states.
         attentions: one per layer, in the shape that each encoder's class documents; `None` for the BiLSTM.
-        relay_attentions: one of `[b, h, n + 1]` per relay update, the relay first.
+        relay_attentions: one of `[b, h, n + 1]` per update of the Star-Transformer's relay, the relay first; of
+            `[b, h, n]` for each layer of a BiG-Transformer whose first token is the global node.
     """
 
     last_hidden_state: Tensor | None = None
@@ -828,7 +829,7 @@ class Recorder:
             self._attentions.append(weights)
 
     def relay_attention(self, weights: Tensor | None) -> None:
-        """`[b, h, n + 1]`, recorded with zeros for empty sequences; `None` where no relay was updated."""
+        """`[b, h, m]`, recorded with zeros for empty sequences; `None` where no relay was updated."""
         if weights is not None and self._relay_attentions is not None:
             self._relay_attentions.append(self.layout.zero_empty(weights))
 

@@ -52,7 +52,6 @@ class StarTransformerLayer(GradientCheckpointingLayer):
     def __init__(self, config: StarTransformerConfig, updates_relay: bool):
         super().__init__()
         self.reach = config.reach
-        self.pre_norm = config.norm_position == "pre"
         self.residual = config.residual
         self.activation = ACT2FN[config.hidden_act]
         self.dropout = Dropout(config.hidden_dropout_prob)
@@ -65,16 +64,13 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         )
         self.ring_norm = UpdateLayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.relay_attention = RelayAttention(config) if updates_relay else None
-        # Before the attention, the relay is normalised for the satellites to read, also where it is not updated.
-        normalises_relay = config.use_radial and (updates_relay or self.pre_norm)
-        self.relay_norm = UpdateLayerNorm(config.hidden_size, eps=config.layer_norm_eps) if normalises_relay else None
+        self.relay_norm = UpdateLayerNorm(config.hidden_size, eps=config.layer_norm_eps) if updates_relay else None
 
     def forward(
         self,
         tokens: Tensor,
         relay: Tensor | None,
         embedded: Tensor | None,
-        embedded_key_value: Tensor | None,
         layout: TokenLayout,
         update_relay: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
@@ -82,40 +78,32 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         Args:
             tokens: `[N, d]`, the satellites H^(t-1).
             relay: `[b, d]`, s^(t-1); `None` without radial connections.
-            embedded: `[N, d]`, E; `None` where `tokens` are the embeddings or their keys and values are given.
-            embedded_key_value: `[N, 2 h c]`, keys and values of E where layers share them; or `None`.
+            embedded: `[N, d]`, E; `None` where `tokens` are the embeddings.
             layout: where the tokens lie.
             update_relay: whether anything reads s^t.
 
         Returns:
             H^t `[N, d]`, s^t `[b, d]`, the ring weights `[b, h, n, r]` and the relay weights `[b, h, 1 + m]`.
         """
-        s = self.relay_norm(relay) if self.pre_norm and relay is not None else relay
         c = Candidates(  # Eq 4: C_i = [h_(i-1); h_i; h_(i+1); e_i; s]
-            self.ring_norm(tokens) if self.pre_norm else tokens,
+            tokens,
             layout,
             self.ring_attention.projections.key_value_weight(),
             self.reach,
-            node=s,
+            node=relay,
             embedded=embedded,
-            embedded_key_value=embedded_key_value,
         )
         update, ring_weights = self.ring_attention(c)  # Eq 5: MultiAtt(h_i, C_i)
         tokens = self._update(tokens, update, self.ring_norm)  # Eq 6
         if relay is None or not update_relay:
             return tokens, relay, ring_weights, None
-        h = self.ring_norm(tokens) if self.pre_norm else tokens
-        update, relay_weights = self.relay_attention(s, h, layout)  # Eq 7: MultiAtt(s, [s; H])
+        update, relay_weights = self.relay_attention(relay, tokens, layout)  # Eq 7: MultiAtt(s, [s; H])
         relay = self._update(relay, update, self.relay_norm)  # Eq 8
         return tokens, relay, ring_weights, relay_weights
 
     def _update(self, state: Tensor, update: Tensor, norm: UpdateLayerNorm) -> Tensor:
-        """Eqs 6 and 8, LN(ReLU(update)), with the options on norm and residual: `[..., d]` to `[..., d]`."""
-        update = self.dropout(update)
-        if not self.pre_norm:
-            return norm(update, state if self.residual else None, self.activation)
-        update = self.activation(update)
-        return state + update if self.residual else update
+        """Eqs 6 and 8, LN(ReLU(update)), or LN(state + ReLU(update)): `[..., d]` to `[..., d]`."""
+        return norm(self.dropout(update), state if self.residual else None, self.activation)
 
 
 class StarTransformerPreTrainedModel(EncoderPreTrainedModel):
@@ -151,21 +139,13 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
 
     def build_encoder(self, config: StarTransformerConfig) -> None:
         last = config.num_hidden_layers - 1
-        count = 1 if config.share_layers else config.num_hidden_layers
-        # Weights that one of the steps trains are trained: a shared relay update is idle only if T = 1.
         self.layers = nn.ModuleList(
             StarTransformerLayer(config, config.use_radial and (self.add_pooling_layer or layer < last))
-            for layer in range(count)
+            for layer in range(config.num_hidden_layers)
         )
         self.relay_start_norm: UpdateLayerNorm | None = None
         if config.use_radial and config.relay_start_norm:
             self.relay_start_norm = UpdateLayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.ring_norm: UpdateLayerNorm | None = None
-        self.relay_norm: UpdateLayerNorm | None = None
-        if config.norm_position == "pre":
-            self.ring_norm = UpdateLayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-            if config.use_radial and self.add_pooling_layer:
-                self.relay_norm = UpdateLayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
     def encode(
         self, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
@@ -174,25 +154,12 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
         relay: Tensor | None = layout.mean(embedded) if self.config.use_radial else None
         if relay is not None and self.relay_start_norm is not None:
             relay = self.relay_start_norm(relay)
-        shared: Tensor | None = None
-        if self.config.share_layers:
-            first: Any = self.layers[0]
-            shared = nn.functional.linear(embedded, first.ring_attention.projections.key_value_weight())
-        for step in range(self.config.num_hidden_layers):
-            layer: Any = self.layers[0 if self.config.share_layers else step]
-            is_last = step == self.config.num_hidden_layers - 1
+        for step, layer in enumerate(self.layers):
+            is_last = step == len(self.layers) - 1
             # H^0 = E, whose keys and values the first layer has as those of its tokens.
-            starts_from_embeddings = step == 0 and not layer.pre_norm
             tokens, relay, ring_weights, relay_weights = layer(
-                tokens,
-                relay,
-                None if starts_from_embeddings or self.config.share_layers else embedded,
-                None if starts_from_embeddings else shared,
-                layout,
-                self.add_pooling_layer or not is_last,
+                tokens, relay, None if step == 0 else embedded, layout, self.add_pooling_layer or not is_last
             )
-            if is_last and self.ring_norm is not None:
-                tokens = self.ring_norm(tokens)
             tokens = record.hidden_state(tokens)
             record.attention(ring_weights)
             record.relay_attention(relay_weights)
@@ -203,7 +170,7 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
         pooled = (layout.mean if self.config.pooling == "mean" else layout.max)(tokens)
         if relay is None:
             return {"pooler_output": pooled, "relay_state": None}
-        relay = layout.zero_empty(relay if self.relay_norm is None else self.relay_norm(relay))
+        relay = layout.zero_empty(relay)
         return {"pooler_output": pooled + relay, "relay_state": relay}
 
 

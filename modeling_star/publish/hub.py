@@ -29,7 +29,7 @@ nothing that was put beside them."""
 _REPORTS = (
     *("all_results.json", "training_curves.png", "confusion_*.png", "classes_*.md"),
     *("entities_*.png", "entities_*.md", "lengths_*.png", "lengths_*.md"),
-    *("calibration_*.png", "calibration_*.md", "operating_points_*.png"),
+    *("calibration_*.png", "calibration_*.md"),
 )
 # These hold texts of validation and test.
 _PREDICTIONS = ("predictions_*.jsonl", "predictions_*.conll", "answers_*.json", "errors_*.html")

@@ -200,8 +200,6 @@ def _check_same(folder: Path, config: dict[str, Any]) -> None:
     Raises:
         UserError: a finished run whose checkpoints are removed had other arguments, such as fewer epochs.
     """
-    if config.get("dataset_name") is None:  # GLUE is named when it is read
-        config = {name: value for name, value in config.items() if not name.startswith("dataset_")}
     if changes := changed_arguments(folder, config):
         raise UserError(
             f"The run in {folder} is finished and its checkpoints are removed, and the arguments differ ({changes}): "

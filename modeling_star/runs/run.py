@@ -147,11 +147,8 @@ def load_task(
 
 
 def read_rows(options: DataArguments, with_spans: bool) -> DatasetDict:
-    """The rows of the files, or of the data set, that the arguments name; GLUE is downloaded if they name none."""
+    """The rows of the files, or of the data set, that the arguments name."""
     files = {"train": options.train_file, "validation": options.validation_file, "test": options.test_file}
-    glue = getattr(options, "task_name", None)
-    if glue is not None and not options.dataset_name and not any(files.values()):
-        options.dataset_name, options.dataset_config_name = "nyu-mll/glue", glue
     names = options.column_names if isinstance(options, FileArguments) else None
     return load_splits(
         options.dataset_name,

@@ -1,7 +1,6 @@
 """
-How sure a trained model may be: the temperature of classifiers and taggers, and of a tagger of entities with a CRF the
-curves of precision and recall over offsets (`LinearChainCrf.best_paths`) and over bounds of the probability, from the
-validation split; reports of both.
+How sure a trained model may be: the temperature of classifiers and taggers, from the validation split; reports of it,
+and of the precision and recall of all spans above a probability.
 
 A tagger's temperature has the least log loss of "this predicted span is right": that of all labels is less than spans
 need, since most are O, of which it is sure and right (docs/decisions.md). Here windows of a long text count as texts.
@@ -11,7 +10,7 @@ Axes: b rows  n columns  k labels  s spans
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,16 @@ import numpy as np
 import torch
 from datasets import Dataset
 from scipy.optimize import minimize_scalar
-from scipy.special import expit, log_softmax
+from scipy.special import log_softmax
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from ..data.entities import EntityGroups
 from ..data.labels import IGNORE_INDEX
-from ..errors import UserError
-from ..evaluation.calibration import calibration_error, error_by_chance, plot_operating_curve, plot_reliability
+from ..evaluation.calibration import calibration_error, error_by_chance, plot_reliability
+from ..evaluation.metrics import is_entity_scheme
 from ..evaluation.reports import markdown_table
 from ..files import write_text
-from ..inference.operating_point import OperatingPoint, best_point, choose_point
 from ..inference.span_probabilities import SpanScorer
 from ..models.configuration_encoder import EncoderConfig
 from ..models.heads import ForTokenClassification, eval_mode
@@ -38,25 +36,21 @@ from ..training.task import Task
 
 logger = logging.getLogger(__name__)
 
+_GRID = np.geomspace(0.2, 10, 30)  # temperatures that cross-validation tries
 _FEWEST = 10  # right and wrong predictions that a temperature is fitted to
 _ROWS_AT_ONCE = 64
-# In units of the temperature, so that it is a factor of the odds of each entity.
-_OFFSETS = np.arange(-6, 6.25, 0.5)
-# Bounds of the probability from 0.00001 to 0.98, in even steps of its logit.
-_BOUNDS = [float(f"{bound:.4g}") for bound in expit(np.arange(-11.5, 4.25, 0.25))]
 _SHOWN_BOUNDS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
-_MISS = 0.02  # below its target: a share of a split is called missed
-_TARGETS = (*({"recall": x} for x in (0.8, 0.9, 0.95, 0.99)), *({"precision": x} for x in (0.8, 0.9, 0.95)))
 
 Scored = tuple[np.ndarray, np.ndarray]
 """The probabilities `[s]` of predictions, and which of them are right."""
+Measured = Callable[[float], tuple[Scored, np.ndarray]]
+"""Of a temperature, the predictions and the loss `[s]` of each."""
 
 
 def uncalibrated(model: PreTrainedModel) -> None:
     """Take back what an earlier training has fitted: the model is trained further."""
     if isinstance(model.config, EncoderConfig):
-        model.config.calibration_temperature, model.config.entity_offset = 1.0, 0.0
-        model.config.operating_curve = model.config.bound_curve = model.config.entity_bound = None
+        model.config.calibration_temperature = 1.0
 
 
 def fit_temperature(loss: Callable[[float], float]) -> float:
@@ -70,36 +64,56 @@ def fit_temperature(loss: Callable[[float], float]) -> float:
     return round(math.exp(found.x), 3)
 
 
-def _log_loss(scored: Scored) -> float:
-    """The mean negative log likelihood of which predictions are right."""
-    probabilities, is_right = scored
-    return float(-np.log(np.where(is_right, probabilities, 1 - probabilities).clip(1e-9)).mean())
+def _held_out(measured: Measured) -> Scored:
+    """The predictions of each fifth with the temperature that has the least loss on the others, from a grid."""
+    tried = [measured(temperature) for temperature in _GRID]
+    is_right = tried[0][0][1]
+    fifth, probabilities = np.arange(len(is_right)) % 5, np.zeros(len(is_right))
+    for held_out in (fifth == number for number in range(5)):
+        (best, _), _ = min(tried, key=lambda each: each[1][~held_out].mean())
+        probabilities[held_out] = best[held_out]
+    return probabilities, is_right
 
 
-def _temperature(scored: Callable[[float], Scored], loss: Callable[[float], float], what: str) -> float:
-    """Fit and log the temperature; 1 where too few predictions are right or wrong."""
-    before = scored(1.0)
+def _temperature(measured: Measured, what: str) -> tuple[float, float]:
+    """
+    Fit and log the temperature: the one that is kept, and the one that was fitted. The first is 1 where too few
+    predictions are right or wrong, or where it does not lessen the calibration error, of all predictions and of those
+    held out.
+
+    Args:
+        measured: of a temperature, in one order of the predictions.
+        what: names them.
+    """
+    before, _ = measured(1.0)
     right = int(before[1].sum())
     if min(right, len(before[1]) - right) < _FEWEST:
         logger.info(f"No temperature is fitted: {right} of {len(before[1])} {what} in the validation split are right.")
-        return 1.0
-    temperature = fit_temperature(loss)
-    errors = [calibration_error(*each) for each in (before, scored(temperature))]
-    logger.info(
-        f"Temperature {temperature:g}: the calibration error of {len(before[1]):,} {what} in the validation split is "
-        f"{errors[1]:.3f}, before {errors[0]:.3f} (without it: --calibrate false)"
+        return 1.0, 1.0
+    temperature = fit_temperature(lambda tried: float(measured(tried)[1].mean()))
+    error, fitted, held_out = (
+        calibration_error(*each) for each in (before, measured(temperature)[0], _held_out(measured))
     )
-    return temperature
+    is_better = max(fitted, held_out) < error
+    logger.info(
+        f"Temperature {temperature:g}{'' if is_better else ' is not kept'}: the calibration error of "
+        f"{len(before[1]):,} {what} in the validation split is {fitted:.3f}, held out {held_out:.3f}, before "
+        f"{error:.3f}" + " (without it: --calibrate false)" * is_better
+    )
+    return temperature if is_better else 1.0, temperature
 
 
-def calibration_report(folder: Path, split: str, before: Scored, after: Scored, temperature: float) -> str:
+def calibration_report(
+    folder: Path, split: str, before: Scored, after: Scored, temperature: float, is_kept: bool
+) -> str:
     """Write the reliability picture and the table of a split; returns the table."""
+    tried = "after" if is_kept else "not kept"
     rows = [
         [name, value, len(each[0]), each[1].mean(), each[0].mean(), calibration_error(*each), error_by_chance(each[0])]
-        for name, value, each in (("before", 1.0, before), ("after", temperature, after))
+        for name, value, each in (("before", 1.0, before), (tried, temperature, after))
     ]
     header = ["", "temperature", "predictions", "right", "mean probability", "calibration error", "by chance"]
-    series = [("before", *before), ("after", *after)]
+    series = [("before", *before), (tried, *after)]
     plot_reliability(series, folder / f"calibration_{split}.png", title=f"{split}: probabilities")
     return markdown_table(header, rows)
 
@@ -112,19 +126,19 @@ def labelled(logits: np.ndarray, expected: np.ndarray, temperature: float) -> Sc
     return np.exp(log_softmax(logits / temperature, -1).max(-1)), logits.argmax(-1) == expected
 
 
-def calibrate_classifier(trainer: Any) -> None:
-    """Fit the temperature of a classifier with one label for each text."""
+def calibrate_classifier(trainer: Any) -> float:
+    """Fit the temperature of a classifier with one label for each text, and return it, kept or not."""
     output = trainer.predict(trainer.eval_dataset)
     predictions = output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions
     logits, expected = np.asarray(predictions, dtype=np.float64), np.asarray(output.label_ids)
     rows = np.arange(len(expected))
 
-    def loss(temperature: float) -> float:
-        return float(-log_softmax(logits / temperature, -1)[rows, expected].mean())
+    def measured(temperature: float) -> tuple[Scored, np.ndarray]:
+        losses = -log_softmax(logits / temperature, -1)[rows, expected]
+        return labelled(logits, expected, temperature), losses
 
-    trainer.model.config.calibration_temperature = _temperature(
-        lambda temperature: labelled(logits, expected, temperature), loss, "predictions"
-    )
+    trainer.model.config.calibration_temperature, fitted = _temperature(measured, "predictions")
+    return fitted
 
 
 # ------ taggers
@@ -132,7 +146,7 @@ def calibrate_classifier(trainer: Any) -> None:
 
 class TaggedSplit:
     """
-    A labelled split as the head of a tagger reads it: temperatures and offsets are tried without the encoder.
+    A labelled split as the head of a tagger reads it: temperatures are tried without the encoder.
 
     Args:
         model: a tagger of this package.
@@ -162,21 +176,16 @@ class TaggedSplit:
                     known = row[row != IGNORE_INDEX].numpy()
                     self.lengths.append(len(known))
                     self.true.append(set(self.groups(known)))
-        self._best = self.found(0.0)
+        (best,) = self._flat(
+            lambda logits, chain: (logits.argmax(-1) if self.crf is None else self.crf.best_paths(logits, chain),)
+        )
+        self._best = self._spans(best)
 
     @torch.no_grad()
     def _flat(self, values: Callable[[Tensor, Tensor], tuple[Tensor, ...]]) -> list[np.ndarray]:
         """What a function of logits and chain gives, `[b, n, ...]` each, of the labelled tokens of all texts."""
         parts = [[x.cpu()[chain].numpy() for x in values(e, chain.to(e.device))] for e, chain in self.batches]
         return [np.concatenate(part) for part in zip(*parts, strict=True)]
-
-    def found(self, offset: float) -> np.ndarray:
-        """The labels of best paths, or the best labels, of all tokens."""
-        crf = self.crf
-        (labels,) = self._flat(
-            lambda logits, chain: (logits.argmax(-1) if crf is None else crf.best_paths(logits, chain, offset),)
-        )
-        return labels
 
     def _spans(self, labels: np.ndarray) -> list[tuple[int, int, int, bool]]:
         """The first token of all, the one after the last, the label and whether it is right, of each span."""
@@ -187,12 +196,6 @@ class TaggedSplit:
                 spans.append((begin + first, begin + last, int(own[first]), (kind, first, last) in true))
             begin += length
         return spans
-
-    def point(self, offset: float) -> tuple[float, float, float]:
-        """An offset, and the precision and recall with it."""
-        spans = self._spans(self.found(offset))
-        right, true = sum(is_right for *_, is_right in spans), sum(map(len, self.true))
-        return round(float(offset), 3), round(right / max(len(spans), 1), 4), round(right / max(true, 1), 4)
 
     def bounds(self, temperature: float, bounds: Iterable[float]) -> list[tuple[float, float, float]]:
         """Bounds of the probability, and the precision and recall of all spans above each."""
@@ -206,9 +209,8 @@ class TaggedSplit:
         return points
 
     def scored(self, temperature: float) -> Scored:
-        """The predicted spans, without an offset: their probabilities as a `Predictor` gives them."""
-        spans = self._spans(self._best)
-        firsts, ends, labels, is_right = np.array(spans, dtype=np.int64).reshape(-1, 4).T
+        """The predicted spans: their probabilities as a `Predictor` gives them."""
+        firsts, ends, labels, is_right = np.array(self._best, dtype=np.int64).reshape(-1, 4).T
         if self.crf is None:
             (logits,) = self._flat(lambda logits, _: (logits,))
             scores = log_softmax(logits.astype(np.float64) / temperature, -1).max(-1)
@@ -216,6 +218,16 @@ class TaggedSplit:
             return np.exp(sums[ends] - sums[firsts]), is_right > 0
         scorer, arrays = self._scorer(temperature)
         return scorer(*arrays, firsts, ends - 1, labels), is_right > 0
+
+    @property
+    def lists_spans(self) -> bool:
+        """Whether a predictor lists spans by their probability: of entities, by a CRF that knows the vocabulary."""
+        return self.crf is not None and self.crf.has_vocabulary and is_entity_scheme(self.groups.labels)
+
+    def measured(self, temperature: float) -> tuple[Scored, np.ndarray]:
+        """`scored`, and the negative log likelihood of which spans are right."""
+        probabilities, is_right = scored = self.scored(temperature)
+        return scored, -np.log(np.where(is_right, probabilities, 1 - probabilities).clip(1e-9))
 
     def listed(self, temperature: float, bound: float) -> Scored:
         """All spans with at least a probability."""
@@ -238,120 +250,35 @@ class TaggedSplit:
         return SpanScorer(self.groups, transitions, np.zeros(0, dtype=bool)), (arrays[0], arrays[1], texts)
 
 
-def obstacle(trainer: Any) -> str | None:
-    """Why a tagger cannot be calibrated, if it cannot."""
-    if not isinstance(trainer.model, ForTokenClassification):
-        return f"a {trainer.model.config.model_type} is no tagger of this package"
-    if trainer.is_fsdp_enabled:
-        return "the model is sharded"
-    return None if trainer.eval_dataset is not None else "there is no validation split with labels"
+def can_calibrate(trainer: Any) -> bool:
+    """Whether a tagger is one of this package, and whole on this process."""
+    return isinstance(trainer.model, ForTokenClassification) and not trainer.is_fsdp_enabled
 
 
-def check_target(task: Task, trainer: Any) -> None:
-    """
-    Before the training: whether a model can have the operating point that the arguments ask for.
-
-    Raises:
-        UserError: it cannot.
-    """
-    if targets(task):
-        reason = obstacle(trainer)
-        if reason is None and (trainer.model.crf is None or task.metrics.task != "entities"):
-            reason = "it is for entities and needs a CRF, --config_overrides use_crf=true"
-        if reason is not None:
-            raise UserError(f"--target_recall and --target_precision cannot be met: {reason}. Omit them.")
-
-
-def targets(task: Task) -> dict[str, float]:
-    """The target of the arguments, if there is one."""
-    names = {"recall": task.data_args.target_recall, "precision": task.data_args.target_precision}
-    return {name: value for name, value in names.items() if value is not None}
-
-
-def calibrate_tagger(task: Task, trainer: Any) -> None:
-    """Fit the temperature, and of a tagger of entities with a CRF the curve and the operating point."""
-    if obstacle(trainer) is not None:
-        return
-    model = trainer.model
-    split = TaggedSplit(model, trainer.eval_dataset, task.collate(trainer.processing_class))
-    if task.may_calibrate:
+def calibrate_tagger(task: Task, trainer: Any) -> float:
+    """Fit the temperature, and return it, kept or not."""
+    fitted = 1.0
+    if can_calibrate(trainer) and task.may_calibrate:
+        model = trainer.model
+        split = TaggedSplit(model, trainer.eval_dataset, task.collate(trainer.processing_class))
         what = "entities found" if task.metrics.task == "entities" else "labels"
-        temperature = _temperature(split.scored, lambda t: _log_loss(split.scored(t)), what)
-        model.config.calibration_temperature = temperature
-    if model.crf is None or task.metrics.task != "entities":
-        return
-    offsets = _OFFSETS * model.config.calibration_temperature
-    curve, bounds = [split.point(offset) for offset in offsets], []
-    if model.crf.has_vocabulary:  # without it a predictor has no probabilities of spans
-        bounds = split.bounds(model.config.calibration_temperature, _BOUNDS)
-    if not any(recall for _, _, recall in (*curve, *bounds)):
-        logger.warning("No entity of the validation split is found at any operating point: none is stored.")
-        return
-    model.config.operating_curve = [list(point) for point in curve]
-    model.config.bound_curve = [list(point) for point in bounds] or None
-    if target := targets(task):
-        point = choose_point(model.config, **target)
-        model.config.entity_offset, model.config.entity_bound = point.offset, point.bound
-        what = f"the best path, with an offset of {point.offset:g}"
-        if point.bound is not None:
-            what = f"all spans with a probability of at least {point.bound:g}, overlapping ones too"
-        mostly_wrong = point.precision < 0.5
-        logger.log(
-            logging.WARNING if mostly_wrong else logging.INFO,
-            f"Operating point: {what}; on the validation split the precision is {point.precision:.3f} and the recall "
-            f"{point.recall:.3f}."
-            + " Most of what is listed is wrong: predict --precision 0.5 lists less."
-            * mostly_wrong,
-        )
+        model.config.calibration_temperature, fitted = _temperature(split.measured, what)
+    return fitted
 
 
 def tagger_report(
-    folder: Path, name: str, model: ForTokenClassification, split: TaggedSplit, target: dict[str, float]
+    folder: Path, name: str, model: ForTokenClassification, split: TaggedSplit, fitted: float
 ) -> dict[str, str]:
-    """Write pictures and tables of a split, and warn where it misses a target; returns sections for the card."""
-    temperature, curve = model.config.calibration_temperature, model.config.operating_curve
+    """Write the pictures and tables of a split, with a temperature that was fitted; returns sections for the card."""
+    temperature = model.config.calibration_temperature
     before, sections = split.scored(1.0), {}
-    if temperature != 1 and len(before[0]):
-        table = calibration_report(folder, name, before, split.scored(temperature), temperature)
+    shown = fitted if temperature == 1 else temperature
+    if shown != 1 and len(before[0]):
+        table = calibration_report(folder, name, before, split.scored(shown), shown, shown == temperature)
         sections[f"Probabilities of the {name} split"] = table
-    if curve:
-        sections[f"Operating points of the {name} split"] = _operating_report(folder, name, model, split, target)
+    rows = split.bounds(temperature, _SHOWN_BOUNDS) if split.lists_spans else []
+    if any(recall for *_, recall in rows):
+        sections[f"All spans of the {name} split"] = markdown_table(["--min_probability", "precision", "recall"], rows)
     if sections:
         write_text(folder / f"calibration_{name}.md", "\n\n".join(sections.values()) + "\n")
     return sections
-
-
-def _operating_report(
-    folder: Path, name: str, model: ForTokenClassification, split: TaggedSplit, target: dict[str, float]
-) -> str:
-    """Draw the curves of a split, and show what the points chosen on the validation split reach on it."""
-    config = model.config
-    curve = {offset: split.point(offset) for offset, *_ in config.operating_curve}
-    of_bounds = {bound for bound, *_ in config.bound_curve or ()}
-    bounds = of_bounds | set(_SHOWN_BOUNDS) | ({config.entity_bound} - {None})
-    listed = {point[0]: point for point in split.bounds(config.calibration_temperature, sorted(bounds))}
-
-    def reached(point: OperatingPoint) -> tuple[float, float]:
-        _, precision, recall = curve[point.offset] if point.bound is None else listed[point.bound]
-        return precision, recall
-
-    stored = OperatingPoint(0, 0, config.entity_offset, config.entity_bound)
-    rows: list[Sequence[object]] = [["stored", str(stored), "", *reached(stored)]]
-    for each in _TARGETS:
-        point = best_point(config, **each)
-        ((kind, value),) = each.items()
-        rows.append([f"{kind} {value:g}", str(point), getattr(point, kind), *reached(point)])
-    for kind, value in target.items():
-        share = reached(stored)[kind == "recall"]
-        if share < value - _MISS:
-            logger.warning(
-                f"{name}: the {kind} of entities is {share:.3f} at the operating point that was chosen on the "
-                f"validation split for {value:g}: these texts differ, or that split is small."
-            )
-    columns = ["reached on validation", f"{name} precision", f"{name} recall"]
-    shown = [listed[bound] for bound in _SHOWN_BOUNDS]
-    path, title = folder / f"operating_points_{name}.png", f"{name}: precision and recall"
-    curves = list(curve.values()), [listed[bound] for bound in sorted(of_bounds or _SHOWN_BOUNDS)]
-    plot_operating_curve(*curves, shown, (str(stored), *reached(stored)), path, title=title)
-    of_points = markdown_table(["target", "point", *columns], rows)
-    return f"{of_points}\n\n{markdown_table(['--min_probability', 'precision', 'recall'], shown)}"

@@ -142,7 +142,7 @@ class DistillationTask(Task):
         elif self.metrics.task == "multi_label_classification":
             unknown = [float(IGNORE_INDEX)] * trainer.model.config.num_labels
         loss = self.distillation_loss(trainer)
-        trainer.distill(loss, self.teacher_outputs(trainer.args), unknown, self.data_args.hidden_weight)
+        trainer.distill(loss, self.teacher_outputs(trainer.args), unknown)
 
     def distillation_loss(self, trainer: StarTrainer) -> DistillationLoss:
         """
@@ -170,7 +170,6 @@ class DistillationTask(Task):
                 self.data.label_list,
                 columns,
                 has_words=self.has_words,
-                with_hidden=options.hidden_weight > 0,
                 device=training.device,
                 trust_remote_code=self.model_args.trust_remote_code,
             )

@@ -37,6 +37,7 @@ class ClassificationTask(Task[ClassificationArguments]):
     pipeline = "text-classification"
     collate = DataCollatorWithPadding
     cuts_inputs = True
+    _fitted: float = 1.0
     data_args: ClassificationArguments
     data: ClassificationData
     metrics: TaskMetrics
@@ -150,10 +151,11 @@ class ClassificationTask(Task[ClassificationArguments]):
             table = classes_report(expected, predicted, names)
             plot_confusion_matrix(expected, predicted, names, folder / f"confusion_{split}.png", title=split)
         write_text(folder / f"classes_{split}.md", table + "\n")
-        if temperature == 1:
+        shown = self._fitted if temperature == 1 else temperature
+        if shown == 1:
             return {heading: table}
-        before, after = (labelled(logits, np.asarray(expected), each) for each in (1.0, temperature))
-        of_probabilities = calibration_report(folder, split, before, after, temperature)
+        before, after = (labelled(logits, np.asarray(expected), each) for each in (1.0, shown))
+        of_probabilities = calibration_report(folder, split, before, after, shown, shown == temperature)
         write_text(folder / f"calibration_{split}.md", of_probabilities + "\n")
         return {heading: table, f"Probabilities of the {split} split": of_probabilities}
 
@@ -213,7 +215,7 @@ class ClassificationTask(Task[ClassificationArguments]):
     def calibrate(self, trainer: Any) -> None:
         is_wanted = self.may_calibrate and trainer.eval_dataset is not None
         if is_wanted and isinstance(trainer.model, ForSequenceClassification) and self._has_one_label:
-            calibrate_classifier(trainer)
+            self._fitted = calibrate_classifier(trainer)
 
     @property
     def _has_one_label(self) -> bool:

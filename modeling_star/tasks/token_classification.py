@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset, DatasetDict
-from transformers import DataCollatorForTokenClassification, PreTrainedTokenizerBase, TrainingArguments
+from transformers import DataCollatorForTokenClassification, PreTrainedTokenizerBase
 
 from ..data.entities import EntityGroups
 from ..data.labels import IGNORE_INDEX
@@ -41,12 +41,11 @@ from ..evaluation.reports import (
     plot_entity_scores,
 )
 from ..files import write_json_lines, write_text
-from ..inference.operating_point import check_targets
 from ..models.tag_schemes import may_follow, tag_scheme, typed_labels
 from ..training.arguments import TaggingArguments
 from ..training.named_models import config_fields, parse_overrides, saved_labels
 from ..training.task import Task, first_rows, label_fields
-from .calibration import TaggedSplit, calibrate_tagger, check_target, obstacle, tagger_report, targets
+from .calibration import TaggedSplit, calibrate_tagger, can_calibrate, tagger_report
 from .tagging_baseline import baseline_scores
 
 
@@ -75,11 +74,7 @@ class TaggingTask(Task[TaggingArguments]):
     metrics: TaskMetrics
     _baselines: dict[str, float] | None = None
     _trainer: Any = None
-
-    @classmethod
-    def check_arguments(cls, data_args: TaggingArguments, training: TrainingArguments) -> None:
-        given = data_args.target_recall, data_args.target_precision
-        check_targets(*given, ("--target_recall", "--target_precision"))
+    _fitted: float = 1.0
 
     def prepare(self, splits: DatasetDict) -> TaggingData:
         options = self.data_args
@@ -165,16 +160,10 @@ class TaggingTask(Task[TaggingArguments]):
         )
 
     def prepare_trainer(self, trainer: Any) -> None:
-        """As in Task: an operating point that the model cannot have is named before the training."""
-        check_target(self, trainer)
         self._trainer = trainer
 
     def calibrate(self, trainer: Any) -> None:
-        calibrate_tagger(self, trainer)
-
-    @property
-    def calibrates_saved(self) -> bool:
-        return super().calibrates_saved or bool(targets(self))
+        self._fitted = calibrate_tagger(self, trainer)
 
     def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
         data, names = self.data.splits[split], self.data.label_list
@@ -189,10 +178,10 @@ class TaggingTask(Task[TaggingArguments]):
                 row["labels"] = tags
             sections = self._tables(folder, split, *_labelled_words(expected, predicted))
             self._write_mistakes(folder, split, words[:], expected, predicted)
-            if self._trainer is not None and obstacle(self._trainer) is None:
+            if self._trainer is not None and can_calibrate(self._trainer):
                 model = self._trainer.model
                 tagged = TaggedSplit(model, features, self.collate(self._trainer.processing_class))
-                sections |= tagger_report(folder, split, model, tagged, targets(self))
+                sections |= tagger_report(folder, split, model, tagged, self._fitted)
         write_json_lines(folder / f"predictions_{split}.jsonl", rows)
         write_text(folder / f"predictions_{split}.conll", "".join(map(_conll, rows)))
         return sections

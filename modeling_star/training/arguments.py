@@ -122,13 +122,12 @@ class TeacherArguments(FileArguments):
     )
     temperature: float = flag("With --teacher: temperature of --loss kl.", 2.0)
     alpha: float = flag("With --teacher: weight of the labels in the loss of labelled texts.", 0.0)
-    hidden_weight: float = flag("With --teacher: weight of the cosine loss on the inputs of the last layer.", 0.0)
     augment: int = flag("With --teacher: copies of each labelled text with masked words or as a part.", 0)
     teacher_batch_size: int = flag("Texts per batch of the teacher.", 64)
     teacher_cache: str | None = flag("Folder of the teacher's outputs; without it, one in the cache of datasets.")
 
 
-STUDENT = ("unlabeled_file", "loss", "temperature", "alpha", "hidden_weight", "augment")
+STUDENT = ("unlabeled_file", "loss", "temperature", "alpha", "augment")
 """The arguments that only a student has."""
 
 
@@ -144,11 +143,6 @@ class TaggingArguments(TeacherArguments):
     nested_entities: Literal["outermost", "innermost"] = flag(
         "Entities that are learned where a column of spans of words has some within others.", "outermost"
     )
-    target_recall: float | None = flag(
-        "Share of the entities to find: the offset with the best precision on the validation split is stored; with a "
-        "saved model and --do_eval, the model with it is written to --output_dir."
-    )
-    target_precision: float | None = flag("Share of the entities found to be right, with the best recall.")
 
 
 @dataclass
@@ -166,6 +160,10 @@ class ClassificationArguments(TeacherArguments):
         "embeddings are named, or the named model has such a vote, which is then fitted to the new texts."
     )
     tfidf_baseline: bool = flag("Compare with TF-IDF and logistic regression, fitted beside in seconds.", True)
+
+    def __post_init__(self) -> None:
+        if self.task_name and not (self.dataset_name or self.train_file or self.validation_file or self.test_file):
+            self.dataset_name, self.dataset_config_name = "nyu-mll/glue", self.task_name
 
 
 @dataclass
@@ -205,8 +203,6 @@ class TextArguments(DataArguments):
     mlm_probability: float = flag("Fraction of the tokens to mask.", 0.15)
     mask_unit: str = flag("Unit of masking: token, whole_word, jieba, or a file with one word per line.", "token")
     max_tokenizer_samples: int | None = flag("Documents to train a tokenizer on; without it all.")
-    teacher: str | None = flag("Encoder whose last hidden states are learned, a Hub name or a folder.")
-    alpha: float = flag("Weight of the masked-LM loss beside that of --teacher; at 0 nothing is masked.", 0.0)
 
 
 @dataclass

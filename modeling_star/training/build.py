@@ -108,7 +108,7 @@ def tokenizer_name(task: Task) -> str | None:
     """The tokenizer that the arguments name: itself, with a model, or with embeddings; `None`: one is trained."""
     arguments = task.model_args
     embeddings = arguments.embeddings_name_or_path if arguments.embeddings_mode != "vectors" else None
-    return arguments.tokenizer_name or arguments.model_name_or_path or embeddings or task.default_tokenizer
+    return arguments.tokenizer_name or arguments.model_name_or_path or embeddings
 
 
 def tokenizer_texts(task: Task) -> Any:

@@ -7,8 +7,7 @@ Axes: b batch  n columns  k labels  d width  m rows of a loss: texts `[b]`, or t
 import inspect
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -24,7 +23,6 @@ from filelock import FileLock
 from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import AutoConfig, BatchEncoding, DataCollator, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.trainer_utils import TrainOutput
 
 from ..data.labels import IGNORE_INDEX
 from ..data.tokenizers import SPECIAL_TOKENS, max_length_or_none
@@ -38,12 +36,11 @@ from .named_models import loading
 from .trainer import StarTrainer
 
 
-LOGITS, HIDDEN = "teacher_logits", "teacher_hidden"
-"""Columns of a teacher's outputs, in the store and in a batch."""
+LOGITS = "teacher_logits"
+"""Column of a teacher's outputs, in the store and in a batch."""
 ROW = "transfer_row"
 """Column of the features: the row of the transfer set, and so of the store."""
 SHARD_SIZE = 10_000
-PROJECTION = "distillation_projection"
 
 _WORDS = "word_ids"
 _MASK = SPECIAL_TOKENS["mask_token"]
@@ -66,50 +63,8 @@ def label_order(teacher: Sequence[str], student: Sequence[str]) -> list[int]:
             f"The teacher's labels are {', '.join(teacher)}, and the data's are {', '.join(student)}: both need the "
             'same ones. Fine-tune the teacher on these data, or name its labels in its config.json, "id2label".'
         )
-    return [teacher.index(label) for label in student]
-
-
-def last_linear(model: nn.Module, num_labels: int) -> nn.Linear:
-    """
-    The layer that computes the logits. Its input is the hidden state that students learn from.
-
-    Raises:
-        UserError: the model has no such layer.
-    """
-    layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear) and layer.out_features == num_labels]
-    if not layers:
-        raise UserError(f"{type(model).__name__} ends with no linear layer: write --hidden_weight 0")
-    return layers[-1]
-
-
-@contextmanager
-def recorded_inputs(layer: nn.Module) -> Iterator[list[Tensor]]:
-    """Within it, the input of the layer's last call is the only item of the list."""
-    inputs: list[Tensor] = []
-
-    def record(module: nn.Module, args: tuple[Tensor, ...]) -> None:
-        inputs[:] = args[:1]
-
-    handle = layer.register_forward_pre_hook(record)
-    try:
-        yield inputs
-    finally:
-        handle.remove()
-
-
-@contextmanager
-def recorded_states(encoder: nn.Module) -> Iterator[list[Tensor]]:
-    """Within it, the last hidden states `[b, n, d]` of the encoder's last call are the only item of the list."""
-    states: list[Tensor] = []
-
-    def record(module: nn.Module, args: Any, output: Any) -> None:
-        states[:] = [output[0]]
-
-    handle = encoder.register_forward_hook(record)
-    try:
-        yield states
-    finally:
-        handle.remove()
+    indices = {label: index for index, label in enumerate(teacher)}
+    return [indices[label] for label in student]
 
 
 @dataclass(frozen=True)
@@ -123,7 +78,6 @@ class Teacher:
         order: see `label_order`.
         columns: of the texts: one, two for pairs, or for taggers one with lists of words.
         has_words: whether the model is a tagger, with an output for each word.
-        with_hidden: whether the inputs of the last layer are an output too.
     """
 
     model: PreTrainedModel
@@ -131,7 +85,6 @@ class Teacher:
     order: list[int]
     columns: tuple[str, ...]
     has_words: bool = False
-    with_hidden: bool = False
 
     @classmethod
     def load(
@@ -141,7 +94,6 @@ class Teacher:
         columns: tuple[str, ...],
         *,
         has_words: bool = False,
-        with_hidden: bool = False,
         device: torch.device | str = "cpu",
         trust_remote_code: bool = False,
     ) -> "Teacher":
@@ -151,7 +103,7 @@ class Teacher:
         Args:
             name: a folder or a model of the Hub.
             label_list: the student's labels; empty for regression.
-            columns, has_words, with_hidden: see `Teacher`.
+            columns, has_words: see `Teacher`.
             device: of the model.
             trust_remote_code: as in `from_pretrained`.
 
@@ -170,7 +122,7 @@ class Teacher:
         names = [model.config.id2label[index] for index in range(model.config.num_labels)]
         # A regression has one output, whose name says nothing.
         order = [0] if not label_list and len(names) == 1 else label_order(names, label_list)
-        return cls(model, tokenizer, order, columns, has_words, with_hidden)
+        return cls(model, tokenizer, order, columns, has_words)
 
     @cached_property
     def fingerprint(self) -> bytes:
@@ -181,7 +133,7 @@ class Teacher:
             digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
         config = {name: value for name, value in self.model.config.to_dict().items() if not name.startswith("_")}
         tokens = self.tokenizer.backend_tokenizer.to_str() if self.tokenizer.is_fast else self.tokenizer.get_vocab()
-        settings = config, tokens, self._limit, self.order, self.columns, self.has_words, self.with_hidden
+        settings = config, tokens, self._limit, self.order, self.columns, self.has_words
         digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
         return digest.digest()
 
@@ -194,7 +146,7 @@ class Teacher:
         self, rows: dict[str, list[Any]], batch_size: int, advance: Callable[[int], Any] = lambda count: None
     ) -> dict[str, list[np.ndarray]]:
         """
-        Logits, and hidden states if `with_hidden`, computed in batches of similar length.
+        Logits, computed in batches of similar length.
 
         Args:
             rows: the texts, by `columns`.
@@ -202,8 +154,7 @@ class Teacher:
             advance: is called with the number of texts of each batch.
 
         Returns:
-            For each text LOGITS `[k]`, of a tagger `[words, k]`, and HIDDEN `[d]` or `[words, d]`, float32. Words that
-            were truncated are NaN.
+            For each text LOGITS `[k]`, of a tagger `[words, k]`, float32. Words that were truncated are NaN.
         """
         encoding = self._encode(rows)
         lengths = list(map(len, encoding["input_ids"]))
@@ -236,12 +187,8 @@ class Teacher:
         """Outputs `[b, k]`, of a tagger `[b, n, k]`, of some rows."""
         inputs = {name: [column[index] for index in indices] for name, column in encoding.items()}
         batch = self.tokenizer.pad(inputs, return_tensors="pt").to(self.model.device)
-        with recorded_inputs(last_linear(self.model, len(self.order))) as hidden:
-            logits = self.model(**batch).logits.float()
-        outputs = {LOGITS: logits[..., self.order].cpu().numpy()}
-        if self.with_hidden:
-            outputs[HIDDEN] = hidden[0].float().cpu().numpy()
-        return outputs
+        logits = self.model(**batch).logits.float()
+        return {LOGITS: logits[..., self.order].cpu().numpy()}
 
 
 def _by_word(values: np.ndarray, word_ids: Sequence[int | None], num_words: int) -> np.ndarray:
@@ -353,7 +300,7 @@ class DistillationCollator:
     unknown_label: Any = IGNORE_INDEX
 
     def __call__(self, rows: list[dict[str, Any]]) -> dict[str, Tensor]:
-        """A batch with LOGITS `[b, k]` or `[b, n, k]`, NaN where the teacher has none; likewise HIDDEN."""
+        """A batch with LOGITS `[b, k]` or `[b, n, k]`, NaN where the teacher has none."""
         inputs = [{name: cell for name, cell in row.items() if name in self.inputs} for row in rows]
         if ROW not in rows[0]:  # of a split to score
             return self.collator(inputs)
@@ -462,17 +409,6 @@ class DistillationLoss:
         return (~labels.isnan() if is_regression else labels != IGNORE_INDEX).any(-1)
 
 
-def hidden_loss(projected: Tensor, teacher: Tensor) -> Tensor:
-    """
-    One minus the cosine of the student's projected hidden states and the teacher's, summed over the known ones.
-
-    Args:
-        projected, teacher: `[b, d]` or `[b, n, d]`; the teacher's are NaN where they are unknown.
-    """
-    known = ~teacher.isnan().any(-1)
-    return (1 - nn.functional.cosine_similarity(projected[known].float(), teacher[known], dim=-1)).sum()
-
-
 # ------ the trainer
 
 
@@ -482,17 +418,12 @@ class DistillationTrainer(StarTrainer):
 
     Attributes:
         distillation: the loss; `None` trains on labels alone.
-        hidden_weight: of `hidden_loss`, whose projection is a part of the model, and of its checkpoints, during
-            training only.
     """
 
     data_collator: DataCollator
     distillation: DistillationLoss | None = None
-    hidden_weight: float = 0.0
 
-    def distill(
-        self, loss: DistillationLoss, outputs: Dataset, unknown_label: Any = IGNORE_INDEX, hidden_weight: float = 0.0
-    ) -> None:
+    def distill(self, loss: DistillationLoss, outputs: Dataset, unknown_label: Any = IGNORE_INDEX) -> None:
         """
         Have the model learn from a teacher, in place of labels.
 
@@ -500,28 +431,13 @@ class DistillationTrainer(StarTrainer):
             loss: see `DistillationLoss`.
             outputs: see `teacher_outputs`; the training data have their rows in the column ROW.
             unknown_label: see `DistillationCollator`.
-            hidden_weight: of the loss on hidden states.
         """
         num_labels = self.model.config.num_labels
-        self.distillation, self.hidden_weight = loss, hidden_weight
+        self.distillation = loss
         # Trainer would leave out the columns that the collator looks up; the collator leaves out the others.
         self.args.remove_unused_columns = False
         inputs = frozenset([*inspect.signature(self.model.forward).parameters, *self.label_names])
         self.data_collator = DistillationCollator(self.data_collator, outputs, num_labels, inputs, unknown_label)
-        if hidden_weight:
-            first = outputs[0]
-            width = len(first[HIDDEN]) // (len(first[LOGITS]) // num_labels)
-            self._last_layer = last_linear(self.model, num_labels)
-            self.model.add_module(PROJECTION, nn.Linear(self._last_layer.in_features, width).to(self.args.device))
-
-    def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
-        """As in `StarTrainer`; the projection of hidden states leaves the model afterwards."""
-        if not self.hidden_weight:
-            return super().train(*args, **kwargs)
-        with recorded_inputs(self._last_layer) as self._hidden:
-            output = super().train(*args, **kwargs)
-        delattr(self.accelerator.unwrap_model(self.model), PROJECTION)
-        return output
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], Tensor | int | None]:
         """As in Trainer, with the number of rows that have a loss in place of the number of labels."""
@@ -544,12 +460,9 @@ class DistillationTrainer(StarTrainer):
         if self.distillation is None or LOGITS not in inputs:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         inputs = dict(inputs)
-        labels, teacher, teacher_hidden = (inputs.pop(name, None) for name in ("labels", LOGITS, HIDDEN))
+        labels, teacher = (inputs.pop(name, None) for name in ("labels", LOGITS))
         outputs = model(**inputs)
         total = self.distillation(outputs["logits"], labels, teacher)
-        if self.hidden_weight:
-            projection = getattr(self.accelerator.unwrap_model(model), PROJECTION)
-            total = total + self.hidden_weight * hidden_loss(projection(self._hidden[0]), teacher_hidden)
         count = self.distillation.count(labels, teacher) if num_items_in_batch is None else num_items_in_batch
         loss = total / torch.as_tensor(count, device=total.device).clamp(min=1)
         if self.args.average_tokens_across_devices:  # DDP averages over the processes

@@ -137,17 +137,22 @@ class CRFLoss(TaskLoss):
     The loss of taggers with a CRF, which the model computes: the likelihood of a row is no sum over its logits.
 
     It is not passed to Trainer as `compute_loss_func`.
+
+    Attributes:
+        outputs: the names of those that `preprocess_logits` takes, which `StarTrainer` passes alone.
     """
+
+    outputs = ("logits", "paths", "sequence_losses")
 
     def __init__(self) -> None:
         super().__init__("tokens")
 
     def preprocess_logits(self, logits: Any, labels: Tensor | None) -> Any:
         """Best paths `[b, n]`; with labels, followed by the loss and the number of labels of each row, `[b, 2]`."""
-        paths = logits[1]  # after the log marginals; without labels messages follow, with labels losses
+        _, paths, *rest = logits
         if labels is None:
             return paths
-        losses = logits[-1]
+        (losses,) = rest
         counted = (labels != IGNORE_INDEX).sum(1).to(losses)
         return paths, torch.stack([losses.float(), counted], dim=1)
 

@@ -11,7 +11,7 @@ from ..models.modeling_encoder import EncoderPreTrainedModel
 from .arguments import RunArguments
 
 
-LESS_IS_BETTER = ("loss", "mse", "perplexity", "hidden_mse")
+LESS_IS_BETTER = ("loss", "mse", "perplexity")
 """The metrics of all tasks that are better when lower."""
 
 _BY_SCORE = (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)

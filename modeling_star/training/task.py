@@ -50,7 +50,6 @@ class Task(ABC, Generic[DataArgs]):
         labels: the label fields of the model's configuration.
         input_columns: those that the model reads.
         config_defaults: fields of a fresh model's configuration that suit the task.
-        default_tokenizer: the tokenizer that is loaded if no argument names one; `None`: it is trained.
         needs_types: whether token types distinguish two texts, for models that embed or split by them.
         found: facts about the data that the reader of a saved model needs, kept with the arguments.
         saved_options: default arguments of this package's own inference call, saved in the model's configuration.
@@ -83,7 +82,6 @@ class Task(ABC, Generic[DataArgs]):
         self.run_args = run_args
         self.stratified_by: str | None = None
         self.config_defaults: dict[str, Any] = {}
-        self.default_tokenizer: str | None = None
         self.needs_types: bool = False
         self.found: Mapping[str, Any] = {}
         self.saved_options: Mapping[str, Any] = {}

@@ -22,6 +22,7 @@ from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 from ..errors import UserError
 from .checkpoints import follow_umask, last_checkpoint, seal_model, whole_checkpoints
 from .guards import all_finite, is_finite, not_finite
+from .losses import CRFLoss
 from .samplers import ShuffledLengthGroups, TokenBatches
 
 
@@ -258,7 +259,8 @@ class StarTrainer(Trainer):
         divide its logits by the temperature.
         """
         if ignore_keys is None and getattr(self.model, "crf", None) is not None:
-            ignore_keys = []
+            names = self.model.output_class.__dataclass_fields__  # recorded states would come before the paths
+            ignore_keys = [name for name in names if name not in CRFLoss.outputs]
         config = self.model.config
         temperature = getattr(config, "calibration_temperature", 1.0)
         if temperature == 1 or "labels" not in inputs:

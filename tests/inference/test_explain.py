@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 import torch
 from common import lexicon_of, tiny_model
-from matplotlib.image import imread
 from samples import some_terms, with_vectors, word_tokenizer
 
 from modeling_star.commands import explain as command
 from modeling_star.commands.demo import respond
 from modeling_star.errors import UserError
-from modeling_star.evaluation.reports import plot_explanation
 from modeling_star.inference.explain import COMPLETENESS, as_html, explain
 from modeling_star.inference.prediction import Predictor
 from modeling_star.training.build import STAR_PLUS
@@ -162,15 +160,13 @@ def test_the_page_is_whole_and_escaped(
     assert "<b>" not in html.replace("<b class=for>", "")
     assert "http" not in html
     assert str(page) in capsys.readouterr().out
-    assert page.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("taken", ["explain.html", "explain.png"])
 def test_nothing_is_overwritten_and_the_error_names_a_free_file(
-    taken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in (taken, "explain-2.html"):
+    for name in ("explain.html", "explain-2.html"):
         Path(name).write_text("kept", encoding="utf-8")
     for flags in ([], ["--output_file", "explain.html"]):
         monkeypatch.setattr(sys, "argv", ["explain", "no/model", TEXT, *flags])
@@ -179,21 +175,9 @@ def test_nothing_is_overwritten_and_the_error_names_a_free_file(
         assert stopped.value.code == 2
         assert "--output_file explain-3.html" in capsys.readouterr().err
     assert {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == {
-        taken: "kept",
+        "explain.html": "kept",
         "explain-2.html": "kept",
     }
-
-
-def test_the_picture_shows_the_part_of_a_long_text_with_the_largest_attributions(tmp_path: Path) -> None:
-    tokens, values = [f"t{place}" for place in range(300)], np.zeros(300)
-    values[200:203] = 1, -2, 3
-    relay, words = [np.full(300, 1 / 300)], [(0, 3, 0.5), (201, 2, 0.25)]
-    long = plot_explanation(tokens, {"label": list(values)}, relay, words, tmp_path / "long.png")
-    part = slice(143, 203)  # the first 60 tokens with all three
-    relay, words = [np.full(60, 1 / 60)], [(201 - part.start, 2, 0.25)]
-    short = plot_explanation(tokens[part], {"label": list(values[part])}, relay, words, tmp_path / "short.png")
-    np.testing.assert_array_equal(imread(long), imread(short))
-    assert len(np.unique(imread(short).reshape(-1, 4), axis=0)) > 3
 
 
 def test_the_demo_shows_classes_or_entities_and_what_they_follow_from(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ MODELS = {
     "words": with_words,
     "from bert": lambda: tiny_model("BigTransformer", "ForSequenceClassification", **FROM_BERT),
     "from bert, tokens": lambda: tiny_model("BigTransformer", "ForTokenClassification", **FROM_BERT),
-    "radius": star("ForQuestionAnswering", ring_radius=2, pooling="mean", norm_position="pre"),
+    "radius": star("ForQuestionAnswering", ring_radius=2, pooling="mean"),
     "vanilla": lambda: tiny_model("VanillaTransformer", "ForMaskedLM"),
     "crf": star("ForTokenClassification", use_crf=True),
     "bilstm": lambda: tiny_model("BiLstm", "ForTokenClassification"),
@@ -175,20 +175,6 @@ def test_a_folder_predicts_without_torch_and_a_failure_keeps_it(
     absent = {"model.int8.onnx", "package-lock.json"}
     assert {path.name for path in output_dir.iterdir()} == onnx_runtime._FILES - absent
     assert {path.name for path in tmp_path.iterdir()} == {"model", "exported", "samples.txt", "blocked"}
-
-
-def test_a_page_that_lists_other_entities_than_predict_is_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    tokenizer = word_tokenizer("fine film")
-    tokenizer.backend_tokenizer.pre_tokenizer = BertPreTokenizer()
-    saved_tagger(tmp_path, tokenizer)
-    model, _ = export.load(str(tmp_path))
-    export.check_for_web(model, tokenizer)
-    assert not caplog.records
-    model.config.entity_bound = 0.02
-    export.check_for_web(model, tokenizer)
-    assert "0.02" in caplog.text
 
 
 def test_what_cannot_be_exported_is_refused(

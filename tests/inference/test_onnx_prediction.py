@@ -73,14 +73,12 @@ def test_an_exported_folder_predicts_what_pytorch_predicts(
             assert [one[name] for name in numbers] == pytest.approx([other[name] for name in numbers], abs=1e-4)
 
 
-def test_an_export_has_the_temperature_the_operating_point_and_all_spans(tmp_path: Path) -> None:
-    curve = [[-1.0, 0.9, 0.2], [0.0, 0.7, 0.5], [3.0, 0.3, 0.9]]
-    stored = {"calibration_temperature": 1.7, "entity_offset": -1.0, "operating_curve": curve}
-    stored["bound_curve"] = [[0.02, 0.1, 0.97]]
-    folder = with_vocabulary(saved(tmp_path / "model", "TokenClassification", **ENTITIES, **stored))
+def test_an_export_has_the_temperature_and_all_spans(tmp_path: Path) -> None:
+    temperature = {"calibration_temperature": 1.7}
+    folder = with_vocabulary(saved(tmp_path / "model", "TokenClassification", **ENTITIES, **temperature))
     output = exported(folder, int8=True)
     counts = []
-    for options in ({}, {"recall": 0.8}, {"precision": 0.6}, {"min_probability": 0.1}, {"recall": 0.95}):
+    for options in ({}, {"min_probability": 0.1}, {"min_probability": 0.02}):
         expected = Predictor(folder, **options).predict([*TEXTS, LONG])
         for (_, found), (_, entities) in zip(
             Predictor(output, **options).predict([*TEXTS, LONG]), expected, strict=True
@@ -91,16 +89,25 @@ def test_an_export_has_the_temperature_the_operating_point_and_all_spans(tmp_pat
             assert [e["score"] for e in found] == pytest.approx([e["score"] for e in entities], abs=1e-5)
         in_8_bits = Predictor(output / "model.int8.onnx", **options).predict([*TEXTS, LONG])
         counts.append(tuple(sum(len(found) for _, found in rows) for rows in (expected, in_8_bits)))
-    (few, few_int8), (many, many_int8), *_, (most, most_int8) = counts
+    (few, few_int8), (many, many_int8), (most, most_int8) = counts
     assert few < many < most
     assert few_int8 < many_int8 < most_int8
-    for path in (folder, output):
-        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-        (path / "config.json").write_text(json.dumps(config | {"entity_bound": 0.02}), encoding="utf-8")
-        (path / "manifest.json").unlink(missing_ok=True)
-        found = Predictor(path).predict([*TEXTS, LONG])
-        assert sum(len(spans) for _, spans in found) == most
-        assert sum(len(spans) for _, spans in Predictor(path, recall=0.8).predict([*TEXTS, LONG])) == many
+
+
+@pytest.mark.parametrize("is_exported", [False, True])
+def test_the_operating_point_of_an_earlier_version_is_ignored_with_a_line(
+    is_exported: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = with_vocabulary(saved(tmp_path / "model", "TokenClassification", **ENTITIES))
+    folder = exported(folder) if is_exported else folder
+    expected = Predictor(folder).predict(TEXTS)
+    path = folder / "config.json"
+    old = {"entity_offset": 1.0, "entity_bound": 0.02, "operating_curve": [[0.0, 0.5, 0.5]], "bound_curve": None}
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | old), encoding="utf-8")
+    (folder / "manifest.json").unlink(missing_ok=True)
+    assert Predictor(folder).predict(TEXTS) == expected
+    [message] = [message for message in caplog.messages if "entity_bound" in message]
+    assert "--min_probability 0.02" in message
 
 
 def test_the_command_needs_four_small_packages(tmp_path: Path) -> None:

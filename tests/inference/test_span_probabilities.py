@@ -168,12 +168,9 @@ def test_without_a_crf_the_score_is_the_product_over_the_words(tmp_path: Path) -
 
 @pytest.mark.parametrize("kind", ["word", "wordpiece", "character"])
 @pytest.mark.parametrize("longest", [64, 24])
-@pytest.mark.parametrize("bound", [None, 0.05])
-def test_the_pipeline_gives_the_probabilities_of_the_predictor(
-    kind: str, longest: int, bound: float | None, tmp_path: Path
-) -> None:
+def test_the_pipeline_gives_the_probabilities_of_the_predictor(kind: str, longest: int, tmp_path: Path) -> None:
     labels = {"id2label": dict(enumerate(LABELS["iob2"])), "max_position_embeddings": longest}
-    folder = with_vocabulary(saved(tmp_path, "TokenClassification", kind, use_crf=True, entity_bound=bound, **labels))
+    folder = with_vocabulary(saved(tmp_path, "TokenClassification", kind, use_crf=True, **labels))
     predictor = Predictor(folder)
     tokenizer = predictor.tokenizer  # with the limit of the model
     options = {"aggregation_strategy": aggregation_for(tokenizer), "pipeline_class": BestPathPipeline}

@@ -47,7 +47,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "Star, three neighbours": ("StarTransformer", {"ring_radius": 3, "position_embedding_type": "ring"}),
     "Star without ring": ("StarTransformer", {"use_ring": False}),
     "Star without relay": ("StarTransformer", {"use_radial": False}),
-    "Star, shared layers": ("StarTransformer", {"share_layers": True, "hidden_act": "gelu"}),
+    "Star, gelu": ("StarTransformer", {"hidden_act": "gelu"}),
     "Star, other head width": ("StarTransformer", {"num_attention_heads": 3, "head_dim": 5}),
     "BiG": ("BigTransformer", {**WINDOW, "hidden_act": "gelu"}),
     "BiG, first token alone": ("BigTransformer", {**WINDOW, "pooling": "global", "window_radius": 2}),

@@ -2,11 +2,11 @@
 
 import itertools
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torchcrf
@@ -28,10 +28,10 @@ from hypothesis import strategies as st
 from reference import crf_paths
 from samples import STEMS, class_of, named_labels, word_tokenizer
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch_modes import compiled
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, pipeline
 
-from modeling_star.data.entities import EntityGroups
 from modeling_star.inference.pipelines import BestPathPipeline, logits_along
 from modeling_star.models.crf import (
     CRF_LR_MULTIPLIER,
@@ -193,12 +193,11 @@ def test_a_window_may_begin_and_end_within_an_entity(
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_temperature_and_an_offset_act_on_the_score_of_the_whole_path(scheme: str) -> None:
+def test_a_temperature_acts_on_the_score_of_the_whole_path(scheme: str) -> None:
     crf, n = crf_of(5, scheme=scheme), 4
     emissions = torch.randn(1, n, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     chain = torch.ones(1, n, dtype=torch.bool)
     start, end, transitions = crf._scores(torch.float64)
-    groups = EntityGroups(SCHEMES[scheme][:5])
     paths = list(itertools.product(range(5), repeat=n))
     scores = torch.stack(
         [
@@ -209,10 +208,7 @@ def test_a_temperature_and_an_offset_act_on_the_score_of_the_whole_path(scheme: 
             for path in paths
         ]
     )
-    entities = torch.tensor([len(groups(np.array(path))) for path in paths])
-    for offset in (-3.0, 0.0, 1.0, 5.0):
-        best = paths[int((scores + offset * entities).argmax())]
-        assert crf.best_paths(emissions, chain, offset)[0].tolist() == list(best)
+    assert crf.best_paths(emissions, chain)[0].tolist() == list(paths[int(scores.argmax())])
     probabilities = (scores / 1.7).softmax(0)
     expected = torch.stack([(torch.tensor(paths) == k).double().T @ probabilities for k in range(5)], dim=-1)
     marginals, messages = crf.log_marginals_and_messages(emissions, chain, 1.7)
@@ -220,8 +216,8 @@ def test_a_temperature_and_an_offset_act_on_the_score_of_the_whole_path(scheme: 
     assert torch.isfinite(messages).all()
 
 
-def test_a_saved_temperature_and_offset_change_no_loss_and_no_training() -> None:
-    plain, changed = tagger(), tagger(calibration_temperature=2.0, entity_offset=1.0)
+def test_a_saved_temperature_changes_no_loss_and_no_training() -> None:
+    plain, changed = tagger(), tagger(calibration_temperature=2.0)
     inputs = {"input_ids": torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]])}
     labels = torch.tensor([[0, 1, 2, 0], [1, -100, 0, 2]])
     for is_training in (True, False):
@@ -555,6 +551,44 @@ def test_labels_that_break_the_constraints_are_warned_about_and_have_a_finite_lo
     assert "iob2" in message
     model(**given, labels=torch.tensor([[0, 2]])).loss.backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("scheme", [*SCHEMES, None])
+def test_forbidden_transitions_are_those_of_plain_loops(scheme: str | None) -> None:
+    labels = SCHEMES[scheme or "iobes"]
+    names = (*labels, None)
+    expected = [[scheme is not None and not may_follow(a, b, scheme) for b in names] for a in names]
+    assert LinearChainCrf(labels, scheme, vocab_size=3).forbidden.tolist() == expected
+
+
+def test_a_crf_of_a_thousand_labels_is_built_and_loaded_at_once() -> None:
+    labels = ["O", *(f"{prefix}-{kind}" for kind in range(500) for prefix in "BI")]
+    start = time.perf_counter()
+    crf = LinearChainCrf(labels, "auto", vocab_size=3)
+    crf.load_state_dict(crf.state_dict())
+    assert time.perf_counter() - start < 1  # 4 s by a call for each transition
+
+
+def test_a_training_step_reads_one_number_from_the_device() -> None:
+    """Each of them waits for a GPU."""
+
+    class Waits(TorchDispatchMode):
+        count = 0
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            by_mask = function.name().startswith("aten::index.") and any(
+                index is not None and index.dtype == torch.bool for index in args[1]
+            )
+            names = ("_local_scalar_dense", "nonzero", "masked_select")
+            self.count += by_mask or any(name in function.name() for name in names)
+            return function(*args, **(kwargs or {}))
+
+    crf, mask = crf_of(5, scheme="iob2").train(), torch.ones(2, 4).long()
+    emissions = torch.randn(2, 4, 5, dtype=torch.float64, requires_grad=True)
+    for labels in (torch.zeros(2, 4).long(), torch.tensor([[0, 1, 2, -100], [1, 2, 0, 0]])):
+        with Waits() as waits:
+            crf(emissions, labels, mask, mask, None, None)["loss"].backward()
+        assert waits.count == 1
 
 
 def test_constraints_apply_along_the_chain_across_skipped_tokens(warnings_of: Any) -> None:

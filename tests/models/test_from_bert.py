@@ -85,7 +85,7 @@ def test_any_window_gives_values_and_gradients_of_the_bert_under_the_dense_mask(
     mask = padded(lengths, max(lengths), padding)
     inputs = random_inputs(mask, seed)
     bert = cut_bert(bert_path).double()
-    model = BigTransformerModel.from_bert(bert_path, LAYERS, radius).double()
+    model = BigTransformerModel.from_encoder(bert_path, LAYERS, radius).double()
     states = model(**inputs, output_attentions=recorded).last_hidden_state
     expected = states_of_bert(bert, inputs, radius)
     torch.testing.assert_close(states[mask], expected[mask], atol=1e-10, rtol=0)
@@ -112,7 +112,7 @@ def test_wide_windows_are_computed_in_blocks(tmp_path: Path, monkeypatch: pytest
     bert.save_pretrained(tmp_path)
     mask = torch.ones(3, 90).bool() if padding == "none" else padded([90, 40, 60], 90, padding)
     inputs = random_inputs(mask)
-    bert, model = cut_bert(tmp_path, (0, 1)).double(), BigTransformerModel.from_bert(tmp_path, None, 17).double()
+    bert, model = cut_bert(tmp_path, (0, 1)).double(), BigTransformerModel.from_encoder(tmp_path, None, 17).double()
     calls: list[Any] = []
     attention = modeling_big.window_attention
     monkeypatch.setattr(modeling_big, "window_attention", lambda *a, **k: calls.append(a) or attention(*a, **k))
@@ -135,7 +135,7 @@ def test_a_real_bert_gives_the_same_states(minilm_path: str, radius: int) -> Non
     tokenizer = AutoTokenizer.from_pretrained(minilm_path)
     pairs = [("A man is eating food.", "He eats."), ("Short.", "Not as short as the first one, but " * 4)]
     bert = cut_bert(minilm_path)
-    model = BigTransformerModel.from_bert(minilm_path, LAYERS, radius)
+    model = BigTransformerModel.from_encoder(minilm_path, LAYERS, radius)
     for side in ("right", "left"):
         inputs = dict(tokenizer(*zip(*pairs, strict=True), padding=True, padding_side=side, return_tensors="pt"))
         mask = inputs["attention_mask"].bool()
@@ -149,10 +149,10 @@ def test_a_masked_language_model_has_the_berts_head(bert_path: Path, tiny_bert_p
     inputs = random_inputs(padded([9, 4], 9, "right"))
     mask = inputs["attention_mask"].bool()
     expected = BertForMaskedLM.from_pretrained(bert_path).eval()(**inputs).logits
-    model = BigTransformerForMaskedLM.from_bert(bert_path, None, BEYOND)
+    model = BigTransformerForMaskedLM.from_encoder(bert_path, None, BEYOND)
     torch.testing.assert_close(model(**inputs).logits[mask], expected[mask], atol=1e-4, rtol=0)
     # A checkpoint without one: fresh, and tied.
-    fresh = BigTransformerForMaskedLM.from_bert(tiny_bert_path, None)
+    fresh = BigTransformerForMaskedLM.from_encoder(tiny_bert_path, None)
     assert fresh.lm_head.decoder.weight is fresh.get_input_embeddings().weight
     assert fresh(**inputs).logits.isfinite().all()
 
@@ -163,8 +163,8 @@ def test_a_masked_language_model_has_the_berts_head(bert_path: Path, tiny_bert_p
 @torch.no_grad()
 def test_words_are_further_candidates(bert_path: Path) -> None:
     inputs = random_inputs(padded([9, 4], 9, "right"))
-    plain = BigTransformerModel.from_bert(bert_path, LAYERS, 1)
-    with_words = BigTransformerModel.from_bert(bert_path, LAYERS, 1, lexicon_of(some_words()))
+    plain = BigTransformerModel.from_encoder(bert_path, LAYERS, 1)
+    with_words = BigTransformerModel.from_encoder(bert_path, LAYERS, 1, lexicon_of(some_words()))
     assert with_words.config.candidate_roles[:4] == ("left", "self", "right", "1 of 2")
     assert (with_words(**inputs).last_hidden_state - plain(**inputs).last_hidden_state).abs().max() > 1e-3
     with_words.set_lexicon(None)
@@ -174,7 +174,7 @@ def test_words_are_further_candidates(bert_path: Path) -> None:
 
 @pytest.mark.parametrize("ragged", [False, True])
 def test_a_classifier_computes_only_the_first_token_in_its_last_layer(bert_path: Path, ragged: bool) -> None:
-    model = BigTransformerForSequenceClassification.from_bert(bert_path, LAYERS, 2, num_labels=3).double()
+    model = BigTransformerForSequenceClassification.from_encoder(bert_path, LAYERS, 2, num_labels=3).double()
     inputs = random_inputs(padded([9, 0, 4] if ragged else [9, 9], 9, "right"))
     logits = model(**inputs).logits
     pooled = model.model(**inputs).pooler_output
@@ -190,7 +190,7 @@ def test_a_classifier_computes_only_the_first_token_in_its_last_layer(bert_path:
 @pytest.mark.parametrize("ending", ["Model", "ForTokenClassification"])
 @torch.no_grad()
 def test_a_converted_model_loads_as_any_other(bert_path: Path, ending: str, tmp_path: Path) -> None:
-    model = class_of("BigTransformer", ending).from_bert(bert_path, LAYERS, 3, lexicon_of(some_words()))
+    model = class_of("BigTransformer", ending).from_encoder(bert_path, LAYERS, 3, lexicon_of(some_words()))
     model.save_pretrained(tmp_path)
     loaded = class_of("BigTransformer", ending).from_pretrained(tmp_path)
     inputs = random_inputs(padded([9, 4], 9, "right"))
@@ -204,7 +204,7 @@ def test_a_converted_model_loads_as_any_other(bert_path: Path, ending: str, tmp_
 
 
 def test_texts_beyond_the_berts_positions_are_an_error(bert_path: Path) -> None:
-    model = BigTransformerModel.from_bert(bert_path, LAYERS)
+    model = BigTransformerModel.from_encoder(bert_path, LAYERS)
     assert model(torch.ones(1, 16).long()).last_hidden_state.isfinite().all()
     with pytest.raises(ValueError, match="max_position_embeddings allows 16"):
         model(torch.ones(1, 17).long())
@@ -213,13 +213,13 @@ def test_texts_beyond_the_berts_positions_are_an_error(bert_path: Path) -> None:
 @pytest.mark.parametrize("layers", [(0, 4), (-1,), ()])
 def test_a_layer_that_the_bert_lacks_is_an_error(bert_path: Path, layers: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="0 to 3"):
-        BigTransformerModel.from_bert(bert_path, layers)
+        BigTransformerModel.from_encoder(bert_path, layers)
 
 
 def test_a_field_that_changes_a_shape_is_an_error(bert_path: Path) -> None:
     with pytest.raises(ValueError, match="intermediate"):
-        BigTransformerModel.from_bert(bert_path, LAYERS, intermediate_size=32)
-    model = BigTransformerModel.from_bert(bert_path, LAYERS, position_embedding_type="none")
+        BigTransformerModel.from_encoder(bert_path, LAYERS, intermediate_size=32)
+    model = BigTransformerModel.from_encoder(bert_path, LAYERS, position_embedding_type="none")
     assert model(torch.ones(1, 17).long()).last_hidden_state.isfinite().all()
 
 
@@ -227,4 +227,4 @@ def test_a_field_that_changes_a_shape_is_an_error(bert_path: Path) -> None:
 def test_another_model_is_an_error(config: Any, tmp_path: Path) -> None:
     config.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=config.model_type):
-        BigTransformerModel.from_bert(tmp_path)
+        BigTransformerModel.from_encoder(tmp_path)

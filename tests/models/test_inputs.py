@@ -67,7 +67,9 @@ BAD_FIELDS: list[tuple[type, dict[str, Any]]] = [
     *((each, {"num_attention_heads": 3, "hidden_size": 10}) for each in WITH_HEADS),
     *((each, {"hidden_size": 301}) for each in WITH_DIRECTIONS),
     *((each, {"position_embedding_type": "ring"}) for each in EVERY_CONFIG if each is not StarTransformerConfig),
-    (StarTransformerConfig, {"norm_position": "pots"}),
+    (StarTransformerConfig, {"norm_position": "pre"}),
+    (StarTransformerConfig, {"share_layers": True}),
+    (StarTransformerConfig, {"pooling": "maxx"}),
     (StarTransformerConfig, {"head_dim": 0}),
     (StarTransformerConfig, {"ring_radius": 0}),
     (StarTransformerConfig, {"ring_radius": 10**12}),
@@ -415,6 +417,6 @@ def test_given_vectors_are_as_wide_as_the_table_of_the_backbone(config: type) ->
 
 
 def test_a_configuration_file_with_a_wrong_field_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "star_transformer", "norm_position": "middle"}')
-    with pytest.raises(StrictDataclassError, match="norm_position"):
+    (tmp_path / "config.json").write_text('{"model_type": "star_transformer", "pooling": "middle"}')
+    with pytest.raises(StrictDataclassError, match="pooling"):
         AutoConfig.from_pretrained(tmp_path)

@@ -61,7 +61,7 @@ def random_words(batch: Batch, longest: int, seed: int = 0, density: float = 0.5
     return words
 
 
-# The options of a model that from_bert makes.
+# The options of a model that from_encoder makes.
 FROM_BERT = {
     "local_connection": "window",
     "word_vector": "mean",
@@ -256,6 +256,18 @@ def attended(model: PreTrainedModel, ids: list[int], **inputs: Any) -> list[set[
     for weights in output.attentions:
         assert torch.equal(weights > 0, output.attentions[0] > 0)
     return [{role for role, weight in zip(roles, token, strict=True) if weight > 0} for token in weights[0, 0]]
+
+
+@pytest.mark.parametrize("has_lexicon", [True, False])
+@pytest.mark.parametrize("local", ["lexicon", "window"])
+def test_attentions_have_the_roles_that_the_configuration_names(local: str, has_lexicon: bool) -> None:
+    lexicon = {"lexicon": lexicon_of({(1, 2)}, 4)} if has_lexicon else {}
+    model = tiny_model("BigTransformer", local_connection=local, window_radius=2, **lexicon)
+    ids, words = torch.tensor([[1, 2, 3]]), torch.zeros(1, 3, 4)
+    words[0, 1, 1] = 1
+    for given, roles in (({}, model.config.candidate_roles), ({"word_mask": words}, model.config.roles(True))):
+        assert model(ids, output_attentions=True, **given).attentions[0].shape[-1] == len(roles)
+    assert "2 of 2" in roles
 
 
 def test_a_token_attends_to_all_words_that_contain_it_to_itself_and_to_the_global_node() -> None:

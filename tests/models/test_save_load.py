@@ -43,9 +43,9 @@ PRESETS = sorted((Path(__file__).resolve().parents[2] / "configuration" / "model
 OPTIONS: dict[str, dict[str, Any]] = {
     "StarTransformer": {
         "defaults": {},
-        "ring": {"position_embedding_type": "ring", "norm_position": "pre", "residual": True, "head_dim": 5},
+        "ring": {"position_embedding_type": "ring", "residual": True, "head_dim": 5},
         "radius": {"ring_radius": 2},
-        "shared": {"share_layers": True, "position_embedding_type": "sinusoidal", "type_vocab_size": 2},
+        "positions": {"position_embedding_type": "sinusoidal", "type_vocab_size": 2},
         "no radial": {"use_radial": False, "position_embedding_type": "none", "hidden_act": "gelu"},
         "no ring": {"use_ring": False, "pair_mode": "siamese", "classifier_hidden_size": 6},
         "contextual": {"backbone_config": tiny_bert()},
@@ -652,20 +652,23 @@ def test_former_names_of_fields_are_read(stem: str, former: str, name: str, valu
         assert former not in config.to_dict()
 
 
-def test_one_relay_is_read_and_two_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "left", "other"), [("num_relays", 1, 2), ("norm_position", "post", "pre")])
+def test_removed_fields_are_read_with_the_value_that_is_left_and_refused_with_others(
+    name: str, left: Any, other: Any, tmp_path: Path
+) -> None:
     model_class = modeling_star.StarTransformerModel
     config_class = model_class.config_class
-    model_class(config_class(**TINY, num_relays=1)).save_pretrained(tmp_path)
+    model_class(config_class(**TINY, **{name: left})).save_pretrained(tmp_path)
     path = tmp_path / "config.json"
-    for fields in ({}, {"num_relays": 1}):
+    for fields in ({}, {name: left}):
         path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
-        for options in ({}, {"num_relays": 1}):
-            assert "num_relays" not in AutoConfig.from_pretrained(tmp_path, **options).to_dict()
-            assert "num_relays" not in model_class.from_pretrained(tmp_path, **options).config.to_dict()
-        with pytest.raises(ValueError, match="num_relays=2"):
-            model_class.from_pretrained(tmp_path, num_relays=2)
-    path.write_text(json.dumps({**json.loads(path.read_text()), "num_relays": 2}))
-    with pytest.raises(ValueError, match="num_relays=2"):
+        for options in ({}, {name: left}):
+            assert name not in AutoConfig.from_pretrained(tmp_path, **options).to_dict()
+            assert name not in model_class.from_pretrained(tmp_path, **options).config.to_dict()
+        with pytest.raises(ValueError, match=f"{name}={other!r}"):
+            model_class.from_pretrained(tmp_path, **{name: other})
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: other}))
+    with pytest.raises(ValueError, match=f"{name}={other!r}"):
         AutoConfig.from_pretrained(tmp_path)
 
 

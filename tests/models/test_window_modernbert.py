@@ -41,6 +41,14 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_lora_needs_no_target_modules(path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    model = WindowModernBertForSequenceClassification.from_pretrained(path, global_radius=4)
+    lora = peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS"))
+    adapted = {name.split(".")[-4] for name, _ in lora.named_parameters() if "lora_A" in name}
+    assert adapted == {"Wqkv", "Wo"}
+
+
 def batch(padding: str) -> tuple[dict[str, Tensor], Tensor]:
     mask = torch.ones(2, LENGTH).bool() if padding == "none" else padded([LENGTH, 50], LENGTH, padding)
     ids = torch.randint(3, 50, mask.shape, generator=torch.Generator().manual_seed(0))

@@ -76,14 +76,13 @@ def test_entities_have_the_scores_of_the_predictor(tmp_path: Path) -> None:
 
 
 def test_of_overlapping_spans_a_document_has_the_most_probable_ones(tmp_path: Path) -> None:
-    points = {"operating_curve": [[0.0, 0.5, 0.5]], "bound_curve": [[0.01, 0.1, 0.9]]}
-    folder = saved(tmp_path / "tagger", "TokenClassification", IOB, use_crf=True, **points)
+    folder = saved(tmp_path / "tagger", "TokenClassification", IOB, use_crf=True)
     model = modeling_star.StarTransformerForTokenClassification.from_pretrained(folder)
     model.set_vocabulary(AutoTokenizer.from_pretrained(folder))
     model.classifier.weight.data.mul_(0.1)
     model.save_pretrained(folder)
     nlp = spacy.blank("en")
-    nlp.add_pipe("modeling_star", config={"model": folder, "recall": 0.9})
+    nlp.add_pipe("modeling_star", config={"model": folder, "min_probability": 0.01})
     doc, ((_, found),) = nlp(TEXTS[0]), Predictor(folder, min_probability=0.01).predict(TEXTS[:1])
     assert [span.text for span in doc.spans["modeling_star"]] == [entity["text"] for entity in found]
     assert len(found) > len(doc.ents) > 0

@@ -4,7 +4,6 @@ import json
 import random
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import torch
 from datasets import Dataset, DatasetDict
 from real_data import data_folder
 from saved_models import SCHEMES, TEXTS, saved, with_vocabulary
+from scipy.special import log_softmax
 from transformers import DataCollatorForTokenClassification
 
 from modeling_star import StarTagger
@@ -23,19 +23,15 @@ from modeling_star.errors import UserError
 from modeling_star.evaluation.calibration import calibration_error, error_by_chance
 from modeling_star.evaluation.metrics import EntityScores
 from modeling_star.inference import Predictor
-from modeling_star.inference.operating_point import OperatingPoint, best_point
 from modeling_star.loading import load_model
 from modeling_star.runs.run import run
 from modeling_star.tasks import calibration
 from modeling_star.tasks.calibration import TaggedSplit, fit_temperature, labelled
 from modeling_star.tasks.sequence_classification import ClassificationTask
-from modeling_star.tasks.token_classification import TaggingTask
 from modeling_star.training.arguments import (
     ClassificationArguments,
     ClassificationModelArguments,
     LabelRunArguments,
-    TaggingArguments,
-    TaggingModelArguments,
 )
 
 
@@ -69,23 +65,28 @@ def test_the_temperature_of_overconfident_logits_is_found() -> None:
     assert calibration_error(*labelled(logits, labels, 1.0)) > 0.1
 
 
-def test_a_target_takes_the_best_of_the_points_that_reach_it() -> None:
-    curve = [(-2.0, 0.9, 0.2), (0.0, 0.7, 0.5), (1.0, 0.5, 0.6), (2.0, 0.3, 0.55)]
-    earlier = SimpleNamespace(operating_curve=curve)  # a model of an earlier version has no bounds
-    assert best_point(earlier, recall=0.5) == OperatingPoint(0.7, 0.5, offset=0.0)
-    assert best_point(earlier, recall=0.9) == OperatingPoint(0.5, 0.6, offset=1.0)  # the highest
-    assert best_point(earlier, precision=0.6) == OperatingPoint(0.7, 0.5, offset=0.0)
-    assert best_point(earlier, precision=0.95) == OperatingPoint(0.9, 0.2, offset=-2.0)
-    bounds = [(0.001, 0.02, 0.97), (0.01, 0.1, 0.92), (0.1, 0.6, 0.7), (0.6, 0.91, 0.3), (0.9, 0.97, 0.1)]
-    bounds += [(0.98, 0.0, 0.0)]  # above all probabilities
-    both = SimpleNamespace(operating_curve=curve, bound_curve=bounds)
-    assert best_point(both, recall=0.6) == OperatingPoint(0.5, 0.6, offset=1.0)  # a path, where one reaches it
-    assert best_point(both, recall=0.9) == OperatingPoint(0.1, 0.92, bound=0.01)
-    assert best_point(both, recall=0.99) == OperatingPoint(0.02, 0.97, bound=0.001)
-    assert best_point(both, precision=0.9) == OperatingPoint(0.91, 0.3, bound=0.6)  # more than by an offset
-    assert best_point(both, precision=0.95) == OperatingPoint(0.97, 0.1, bound=0.9)
-    nothing = SimpleNamespace(operating_curve=[(-6.0, 0.0, 0.0), (0.0, 0.0, 0.0), (6.0, 0.0, 0.0)])
-    assert best_point(nothing, recall=0.9) == best_point(nothing, precision=0.9) == OperatingPoint(0.0, 0.0)
+def test_a_temperature_is_kept_where_the_calibration_error_improves(caplog: pytest.LogCaptureFixture) -> None:
+    """On the predictions that it is fitted to and on those held out; a log line names one that is not kept."""
+    caplog.set_level("INFO")
+    for sharpness, size, kept in ((2.5, 2000, [True]), (1.0, 60, [True, False])):
+        outcomes = set()
+        for seed in range(20):
+            generator = np.random.default_rng(seed)
+            honest = generator.normal(size=(size, 3))
+            labels = (honest + generator.gumbel(size=(size, 3))).argmax(-1)
+
+            def measured(
+                temperature: float, logits: np.ndarray = sharpness * honest, labels: np.ndarray = labels
+            ) -> Any:
+                losses = -log_softmax(logits / temperature, -1)[np.arange(len(labels)), labels]
+                return labelled(logits, labels, temperature), losses
+
+            temperature, _ = calibration._temperature(measured, "predictions")
+            before, after = (calibration_error(*measured(each)[0]) for each in (1.0, temperature))
+            assert after < before or temperature == 1
+            assert (temperature == 1) == ("is not kept" in caplog.messages[-1])
+            outcomes.add(temperature != 1)
+        assert outcomes == set(kept)
 
 
 @pytest.mark.parametrize("use_crf", [True, False])
@@ -108,7 +109,10 @@ def test_a_split_is_scored_as_a_predictor_does(use_crf: bool, tmp_path: Path) ->
 
     named = [[names[tag] for tag in row] for row in tags]
     scores = EntityScores().compute(references=named, predictions=predictor.tag_words(words))
-    assert split.point(0.0)[1:] == pytest.approx((scores["overall_precision"], scores["overall_recall"]), abs=1e-4)
+    right = sum(is_right for *_, is_right in split._best)
+    assert (right / len(split._best), right / sum(map(len, split.true))) == pytest.approx(
+        (scores["overall_precision"], scores["overall_recall"]), abs=1e-4
+    )
     if use_crf:
         listed, _ = split.listed(1.7, 0.05)
         found = Predictor(folder, min_probability=0.05).predict(words)
@@ -116,55 +120,19 @@ def test_a_split_is_scored_as_a_predictor_does(use_crf: bool, tmp_path: Path) ->
         ((bound, precision, recall),) = split.bounds(1.7, [0.05])
         right = recall * sum(map(len, split.true))
         assert (bound, precision) == (0.05, pytest.approx(right / len(listed), abs=1e-3))
-        assert len(split._spans(split.found(4.0))) > len(expected) > len(split._spans(split.found(-4.0)))
 
 
-def test_a_trained_tagger_has_its_curve_and_its_operating_point() -> None:
+def test_a_trained_tagger_has_a_table_of_all_spans_by_their_probability() -> None:
     sentences = [["Ann", "moved", "to", "Oslo"], ["Bo", "sees", "New", "York", "now"]] * 12
     tags = [["B-PER", "O", "O", "B-LOC"], ["B-PER", "O", "B-LOC", "I-LOC", "O"]] * 12
     options = {"num_train_epochs": 8, "learning_rate": 1e-2, "validation_fraction": 0.25, "batch_size": 8}
     shape = "hidden_size=16,num_attention_heads=2"
-    tagger = StarTagger(config_overrides=shape, arguments={"target_recall": 0.5}, **options).fit(sentences, tags)
-    config = tagger.predictor_.saved.config
-    point = best_point(config, recall=0.5)
-    assert (config.entity_offset, config.entity_bound) == (point.offset, None)
-    assert point.recall >= 0.5
+    tagger = StarTagger(config_overrides=shape, **options).fit(sentences, tags)
     assert tagger.predict(sentences[:2]) == tags[:2]
-    expected = Predictor(tagger._files.folder, recall=0.99).predict(sentences[:2])
-    assert tagger.entities(sentences[:2], recall=0.99) == [found for _, found in expected]
-    with pytest.raises(UserError, match="CRF"):
-        StarTagger(config_overrides=f"{shape},use_crf=false", arguments={"target_recall": 0.5}).fit(sentences, tags)
-
-
-def test_a_target_beyond_all_offsets_stores_a_bound(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """And a split that misses the target by more than 2 points is named."""
-    monkeypatch.setattr(calibration, "_OFFSETS", np.array([-9.0, 0.0]))  # no path has many entities
-    rare, common = ["Ann", "saw", "it"], ["Dr", "Bo", "saw", "it"]
-    for split, tokens, share in (("train", rare, 8), ("validation", rare, 30), ("test", ["it", "saw", "Ann"], 30)):
-        tags = [["O" if word != "Ann" or row >= share else "B-PER" for word in tokens] for row in range(30)]
-        rows = [{"tokens": tokens, "tags": own} for own in tags] + [
-            {"tokens": common, "tags": ["O", "B-PER", "O", "O"]}
-        ]
-        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    files = {f"{split}_file": str(tmp_path / f"{split}.jsonl") for split in ("train", "validation", "test")}
-    training = {"num_train_epochs": 6, "learning_rate": 1e-2, "use_cpu": True, "target_recall": 0.99}
-    training |= {"do_train": True, "do_eval": True, "do_predict": True, "load_best_model_at_end": False}
-    shape = {"config_overrides": "hidden_size=16,num_attention_heads=2", "output_dir": str(tmp_path / "run")}
-    groups = (TaggingModelArguments, TaggingArguments, LabelRunArguments)
-    run(TaggingTask, *from_values(groups, files | training | shape))
-    predictor = Predictor(tmp_path / "run", dtype="float32")
-    bound = predictor.saved.config.entity_bound
-    assert 0 < bound < 0.5
-    text = "Ann saw it"
-    found = predictor.predict([text])
-    assert found == Predictor(tmp_path / "run", min_probability=bound, dtype="float32").predict([text])
-    assert predictor.tag_words([text.split()]) == [["O", "O", "O"]]  # labels are the path's
-    missed = [record for record in caplog.records if record.message.startswith("test: the recall")]
-    assert len(missed) == 1
-    table = (tmp_path / "run" / "report" / "calibration_test.md").read_text(encoding="utf-8")
-    assert f"probability {bound:g}" in table
+    expected = Predictor(tagger._files.folder, min_probability=0.01).predict(sentences[:2])
+    assert tagger.entities(sentences[:2], min_probability=0.01) == [found for _, found in expected]
+    table = Path(tagger._files.folder, "report", "calibration_validation.md").read_text(encoding="utf-8")
+    assert "| --min_probability | precision | recall |" in table
 
 
 def test_a_run_reports_the_probabilities_that_its_model_predicts(tmp_path: Path) -> None:

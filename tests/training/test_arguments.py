@@ -3,16 +3,20 @@
 import json
 import subprocess
 import sys
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from datasets import Dataset, DatasetDict
 from script_runner import ROOT, SCRIPTS
-from task_samples import GROUPS, flags
+from task_samples import GROUPS, ROWS, flags
 
 from modeling_star.commands.mlm import PRETRAINING_DEFAULTS
 from modeling_star.commands.parser import RECIPE_KEYS, parse
+from modeling_star.data import splits
+from modeling_star.runs.run import load_task
 from modeling_star.tasks.masked_lm import PretrainingTask
 from modeling_star.tasks.question_answering import ReadingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
@@ -35,6 +39,32 @@ def error_of(monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> str:
     message = str(stop.value)
     assert "\n" not in message
     return message
+
+
+@pytest.mark.parametrize("kind", GROUPS)
+@pytest.mark.parametrize("changes", [{}, {"task_name": "sst2"}], ids=["files", "glue"])
+def test_reading_the_data_changes_no_argument(
+    kind: type[Task], changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They are compared with those of an earlier run, and a user may use them again."""
+    if changes and kind is not ClassificationTask:
+        pytest.skip("GLUE is for classification")
+    rows = "".join(json.dumps(row) + "\n" for row in ROWS[kind])
+    (tmp_path / "a.jsonl").write_text(rows, encoding="utf-8")
+    path = str(tmp_path / "a.jsonl")
+    given = changes or {"train_file": [path] if kind is PretrainingTask else path}
+    read: list[Any] = []
+
+    def load_named(*names: Any, **_: Any) -> DatasetDict:
+        read.append(names)
+        return DatasetDict({"train": Dataset.from_list(ROWS[kind]), "validation": Dataset.from_list(ROWS[kind])})
+
+    monkeypatch.setattr(splits, "load_named", load_named)
+    groups = [of_group(**{x: y for x, y in given.items() if hasattr(of_group, x)}) for of_group in GROUPS[kind]]
+    before = deepcopy(groups)
+    load_task(kind, *groups)
+    assert groups == before
+    assert read == ([("nyu-mll/glue", "sst2")] if changes else [])
 
 
 def recipe(folder: Path, **keys: Any) -> Path:
@@ -194,6 +224,8 @@ def test_an_unknown_flag_or_key_is_named_with_a_similar_one(monkeypatch: pytest.
         ("--device=cuda", "--use_cpu"),
         ("--token=x", "HF_TOKEN"),
         ("--overwrite_output_dir", "delete the folder"),
+        ("--target_recall=0.9", "predict --min_probability 0.1"),
+        ("--hidden_weight=1", "Omit it"),
     ):
         assert similar in error_of(monkeypatch, given)
 

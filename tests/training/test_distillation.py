@@ -33,13 +33,11 @@ from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
 from modeling_star.tasks.distillation import _Augmentation
 from modeling_star.training.distillation import (
-    HIDDEN,
     LOGITS,
     ROW,
     DistillationCollator,
     DistillationLoss,
     Teacher,
-    hidden_loss,
     label_order,
     teacher_outputs,
 )
@@ -87,9 +85,8 @@ def test_outputs_are_those_of_single_texts_in_the_students_order_of_labels(teach
     for number, sizes in enumerate(({}, {"batch_size": 2}, {"shard_size": 5, "batch_size": 3})):
         stored = teacher_outputs(load(teacher_path), rows, tmp_path / str(number), ONE, dtype="float32", **sizes)
         np.testing.assert_allclose(np.stack(stored[LOGITS][:]), expected, atol=1e-5)
-    half = teacher_outputs(load(teacher_path, with_hidden=True), rows, tmp_path / "half", ONE)
+    half = teacher_outputs(load(teacher_path), rows, tmp_path / "half", ONE)
     np.testing.assert_allclose(np.stack(half[LOGITS][:]), expected, rtol=1e-3, atol=1e-3)
-    assert np.stack(half[HIDDEN][:]).shape == (17, 12)
 
 
 def test_only_missing_shards_are_computed(teacher_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +193,7 @@ def test_a_teacher_of_another_task_or_an_exported_one_is_refused_for_what_it_is(
 def test_a_taggers_outputs_are_aligned_by_words(tmp_path: Path) -> None:
     sentences = [["unwatchable", "plot", "of", "Oslo"], ["good"], ["the", "unwatchable"] * 10]
     path = write_teacher(tmp_path / "tagger", ["O", "X"], sentences, tags=True, limit=12)
-    teacher = Teacher.load(str(path), ["O", "X"], ("tokens",), has_words=True, with_hidden=True)
+    teacher = Teacher.load(str(path), ["O", "X"], ("tokens",), has_words=True)
     rows = Dataset.from_dict({"tokens": sentences})
     stored = teacher_outputs(teacher, rows, tmp_path / "store", ONE, dtype="float32", batch_size=2)
     # The student's pieces are single characters, whose number differs from the teacher's.
@@ -207,7 +204,6 @@ def test_a_taggers_outputs_are_aligned_by_words(tmp_path: Path) -> None:
     )
     batch = DistillationCollator(DataCollatorForTokenClassification(student), stored, 2, INPUTS)(list(features))
     assert batch[LOGITS].shape == (*batch["input_ids"].shape, 2)
-    assert batch[HIDDEN].shape == (*batch["input_ids"].shape, 12)
     assert (batch["labels"] == -100).all()
     assert not {ROW, "word_ids"} & batch.keys()
     truncated = 0
@@ -322,13 +318,6 @@ def test_labels_that_a_crf_forbids_leave_the_loss_finite_and_without_gradient() 
     assert abs(gradient[0, 0, 2]) < 1e-6
 
 
-def test_the_hidden_loss_is_the_cosine_over_known_rows() -> None:
-    student, teacher = torch.randn(3, 4), torch.randn(3, 4)
-    teacher[1] = math.nan
-    angles = [student[i] @ teacher[i] / student[i].norm() / teacher[i].norm() for i in (0, 2)]
-    torch.testing.assert_close(hidden_loss(student, teacher), 2 - sum(angles))
-
-
 # ------ augmentation
 
 
@@ -392,7 +381,7 @@ def test_a_run_learns_its_teacher_and_its_folder_loads_without_this_package(
     more.write_text("The plot was dull\n\nWe loved the soup\n", encoding="utf-8")
     model, cache = tmp_path / "model", tmp_path / "cache"
     command = [*distil("sentiment", more), "--augment=1", f"--test_file={corpora / 'sentiment' / 'test.jsonl'}"]
-    command += ["--num_train_epochs=8", f"--teacher_cache={cache}", "--hidden_weight=0.1"]
+    command += ["--num_train_epochs=8", f"--teacher_cache={cache}"]
     scripts.check(*command, f"--output_dir={model}")
     losses = [entry["loss"] for entry in log_of(model) if "loss" in entry]
     assert losses[-1] < 0.7 * losses[0]
@@ -432,7 +421,6 @@ def test_a_resumed_run_ends_with_the_weights_of_one_never_interrupted(
         *distil("sentiment", corpora / "topics" / "train.jsonl"),
         *steps,
         dropout,
-        "--hidden_weight=0.5",
         "--alpha=0.2",
         "--num_train_epochs=3",
     ]
@@ -454,10 +442,9 @@ def test_a_resumed_run_ends_with_the_weights_of_one_never_interrupted(
         ("entities", ["--alpha=0.3", "--config_overrides=hidden_size=16,num_attention_heads=2,use_crf=true"]),
         ("topics", ["--loss=kl", "--alpha=0.3"]),
         ("numbers", ["--alpha=0.3"]),
-        ("pairs", ["--hidden_weight=1"]),
-        ("entities", ["--hidden_weight=1"]),
+        ("pairs", []),
     ],
-    ids=["sentiment", "entities with a CRF", "topics", "numbers", "pairs", "entities"],
+    ids=["sentiment", "entities with a CRF", "topics", "numbers", "pairs"],
 )
 @pytest.mark.slow
 def test_two_processes_have_the_store_and_the_losses_of_one_with_twice_the_batch(

@@ -1,6 +1,8 @@
 """The loss of the tasks: weights of classes, smoothing."""
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,12 +11,13 @@ from common import tiny_model
 from task_samples import Parsed
 from torch import Tensor
 from training_samples import collate, rows_of
-from transformers import EvalPrediction
+from transformers import EvalPrediction, TrainingArguments
 
 from modeling_star.models.heads import sequence_loss
 from modeling_star.runs.run import load_task
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.training.losses import CRFLoss, MetricsWithLoss, SpanLoss, TaskLoss, class_weights, loss_of
+from modeling_star.training.trainer import StarTrainer
 
 
 def test_balanced_weights_are_inverse_to_how_often_a_class_occurs() -> None:
@@ -94,10 +97,32 @@ def test_the_loss_of_a_split_with_a_crf_is_that_of_the_model() -> None:
     model = tiny_model("StarTransformer", "ForTokenClassification", use_crf=True).eval()
     with torch.no_grad():
         output = model(**batch)
-    predictions = CRFLoss().preprocess_logits(output.to_tuple()[1:], batch["labels"])
+    outputs = tuple(output[name] for name in CRFLoss.outputs)
+    predictions = CRFLoss().preprocess_logits(outputs, batch["labels"])
     scores = MetricsWithLoss(lambda _: {})(EvalPrediction(predictions=predictions, label_ids=batch["labels"]))
     assert scores["loss"] == pytest.approx(output.loss.item(), rel=1e-5)
-    # Without labels other outputs follow the paths.
+
+
+@pytest.mark.parametrize("recorded", [(), ("output_hidden_states",), ("output_attentions", "output_hidden_states")])
+def test_a_split_is_scored_alike_where_a_tagger_with_a_crf_records_its_states(recorded: Any, tmp_path: Path) -> None:
+    """States and attentions come before the best paths in the outputs, and messages after them."""
+    batch = collate(rows_of("chains", 5))
+    model = tiny_model("StarTransformer", "ForTokenClassification", use_crf=True).eval()
     with torch.no_grad():
-        alone = model(**{name: x for name, x in batch.items() if name != "labels"})
-    assert torch.equal(CRFLoss().preprocess_logits(alone.to_tuple(), None), alone.paths)
+        expected, alone = model(**batch), model(**{name: x for name, x in batch.items() if name != "labels"})
+    for name in recorded:
+        setattr(model.config, name, True)
+    loss = CRFLoss()
+    trainer = StarTrainer(
+        model,
+        TrainingArguments(str(tmp_path), report_to=[], use_cpu=True),
+        preprocess_logits_for_metrics=loss.preprocess_logits,
+    )
+    _, outputs, labels = trainer.prediction_step(model, batch, prediction_loss_only=False)
+    paths, sums = loss.preprocess_logits(outputs, labels)
+    assert torch.equal(paths, expected.paths)
+    torch.testing.assert_close(sums[:, 0], expected.sequence_losses)
+    _, outputs, _ = trainer.prediction_step(
+        model, {name: x for name, x in batch.items() if name != "labels"}, prediction_loss_only=False
+    )
+    assert torch.equal(loss.preprocess_logits(outputs, None), alone.paths)
