@@ -30,7 +30,7 @@ Model = TypeVar("Model", bound=nn.Module)
 def compiled(model: Model, dtype: Literal["bfloat16"] | None = None) -> Model:
     """
     A copy of a model for inference on a CPU, whose layers are computed by compiled code where there is some for them:
-    those of Star (post-norm), and of BiG with a window of at most 16 and a first token that is the global node.
+    those of Star, and of BiG with a window of at most 16 and a first token that is the global node.
 
     ```python
     fast = compiled(model)
@@ -96,7 +96,7 @@ def describe(model: nn.Module) -> str:
 
 # What the forward pass of an encoder looks up when it is called.
 _FIELDS = ("num_hidden_layers", "pooling")
-_OF_STAR = ("share_layers", "use_radial")
+_OF_STAR = ("use_radial",)
 _OF_BIG = ("local_connection", "window_radius", "global_connection", "global_node", "lexicon_kind")
 
 
@@ -110,7 +110,7 @@ class CompiledLayers(nn.Module):
         config: Any = encoder.config
         is_star = type(encoder) is StarTransformerModel
         _check(encoder)
-        layers: list[Any] = [*encoder.layers] * (config.num_hidden_layers if is_star and config.share_layers else 1)
+        layers: Any = encoder.layers
         slots = [slot for layer in layers for slot in _slots(layer)]
         dtypes = {slot.dtype for slot in slots if slot is not None}
         if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.bfloat16}:
@@ -263,7 +263,7 @@ def _check(encoder: StarTransformerModel | BigTransformerModel) -> None:
     if type(encoder) not in _COMPILED:
         raise UnavailableError(f"the encoder is a {type(encoder).__name__}")
     if type(encoder) is StarTransformerModel:
-        is_known = config.norm_position == "post" and config.reach <= cpu.MOST_NEIGHBOURS
+        is_known = config.reach <= cpu.MOST_NEIGHBOURS
     else:
         is_window = (config.local_connection, config.global_node, config.lexicon_kind) == ("window", "first", None)
         is_known = is_window and config.window_radius <= LARGEST_CANDIDATE_RADIUS
@@ -281,7 +281,7 @@ def _check(encoder: StarTransformerModel | BigTransformerModel) -> None:
         raise UnavailableError("every module has a hook")
     if replaced := vars(type(encoder)).keys() & vars(encoder).keys():
         raise UnavailableError(f"{min(replaced)} was replaced")
-    for name in ("layers", "ring_norm", "relay_norm", "global_pooling"):
+    for name in ("layers", "global_pooling"):
         difference = _difference(getattr(encoder, name, None), getattr(made.eval(), name, None), name)
         if difference is not None:
             raise UnavailableError(difference)

@@ -454,7 +454,7 @@ def _replace(rng: random.Random, model: PreTrainedModel) -> None:
 
 
 def _set_attribute(rng: random.Random, model: PreTrainedModel) -> None:
-    names = ("eps", "scale", "residual", "pre_norm", "reach", "num_heads", "head_dim", "padding", "node_is_first", "p")
+    names = ("eps", "scale", "residual", "reach", "num_heads", "head_dim", "padding", "node_is_first", "p")
     found = [(module, name) for module in model.layers.modules() for name in names if hasattr(module, name)]
     module, name = rng.choice(found)
     value = getattr(module, name)
@@ -474,7 +474,6 @@ def _set_configuration(rng: random.Random, model: PreTrainedModel) -> None:
         "window_radius": [1, 20],
         "ring_radius": [2],
         "use_radial": [False, True],
-        "share_layers": [False, True],
         "num_attention_heads": [1, 4],
         "global_node": ["first", "mean"],
         "residual": [False, True],
