@@ -22,7 +22,9 @@ COLUMNS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_i
 
 def run(texts: list[Any], file: str = "model.onnx") -> tuple[list[Encoding], dict[str, np.ndarray]]:
     """Tokens and outputs of a batch of texts or pairs of texts."""
-    session = onnxruntime.InferenceSession(FOLDER / file)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # an error, not that an input has a default
+    session = onnxruntime.InferenceSession(FOLDER / file, options)
     encodings = Tokenizer.from_file(str(FOLDER / "tokenizer.json")).encode_batch(texts)
     inputs = {x.name: np.array([getattr(row, COLUMNS[x.name]) for row in encodings]) for x in session.get_inputs()}
     names = [output.name for output in session.get_outputs()]
