@@ -126,7 +126,7 @@ def export_onnx(model: PreTrainedModel, names: Sequence[str], path: Path) -> Non
     # A size of 1, or equal sizes, might be exported as a constant. Values do not matter.
     shape = (2, 7)
     example = {name: (torch.zeros if name == "token_type_ids" else torch.ones)(shape).long() for name in names}
-    sizes = dict.fromkeys(example, {0: "batch", 1: "tokens"})
+    sizes = {name: {0: "batch", 1: "tokens"} for name in example}
     outputs = list(model(**example, return_dict=True).keys())
     if has_offset := bool(getattr(model.config, "operating_curve", None)):
         example[OFFSET] = torch.zeros(1)

@@ -63,7 +63,7 @@ def installed(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != "modeling_star":
             raise
-        raise ImportError("this needs the package: pip install modeling-star") from error
+        raise ImportError("this needs the package modeling-star: pip install . in its checkout") from error
 
 
 # ------ layers whose weights are read without a call

@@ -205,7 +205,7 @@ class TextDistillationTask(PretrainingTask):
         if not training.do_train:
             raise UserError("--teacher is for training: omit it to score a model, or add --do_train --train_file FILE")
         if training.n_gpu > 1:
-            raise UserError("--teacher needs a process for each GPU: write accelerate launch run_scripts/run_mlm.py")
+            raise UserError("--teacher needs a process for each GPU: write accelerate launch -m modeling_star mlm")
 
     def describe(self) -> None:
         super().describe()

@@ -419,7 +419,9 @@ def test_given_vectors_are_as_wide_as_the_table_of_the_backbone(config: type) ->
     [({"char_features": True}, "input_ids"), ({"word_vector_size": 2}, "input_ids"), ({"use_crf": True}, "tag_mask")],
     ids=lambda fields: next(iter(fields)) if isinstance(fields, dict) else "",
 )
-def test_what_reads_ids_beside_embeddings_is_not_left_out_of_given_vectors(fields: dict[str, Any], needed: str) -> None:
+def test_what_reads_ids_beside_embeddings_is_not_left_out_of_given_vectors(
+    fields: dict[str, Any], needed: str
+) -> None:
     model = tiny_model("StarTransformer", "ForTokenClassification", **fields).eval()
     vectors, tags = model.get_input_embeddings()(IDS), torch.ones_like(IDS)
     if "use_crf" in fields:
