@@ -61,8 +61,8 @@ def check_head(task_class: type[Task], model_args: ModelArguments) -> None:
     needed = _KINDS.get(task_class.head.removeprefix("AutoModel"))
     if kind and needed and kind != needed:
         raise UserError(
-            f"--model_name_or_path {model_args.model_name_or_path} is a {kind} ({saved}), and a {needed} is trained or "
-            "scored here: name another model, or add --ignore_mismatched_sizes to train a new head on its encoder."
+            f"--model_name_or_path {model_args.model_name_or_path} is a {kind} ({saved}), and a {needed} is needed "
+            "here: name another model, or add --ignore_mismatched_sizes to train a new head on its encoder."
         )
 
 

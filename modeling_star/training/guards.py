@@ -72,8 +72,8 @@ def warn_about_majority(scores: np.ndarray, labels: np.ndarray, names: tuple[str
     share, accuracy = counts.max() / max(counts.sum(), 1), float((predicted == labels)[is_label].mean())
     if share == 1 and len(names) > 1:
         logger.warning(
-            f"{split}: all {counts.sum():,} labels are {names[counts.argmax()]!r}, so that its scores say nothing of the "
-            f"other {len(names) - 1}: name a --{split.split('_')[0]}_file with all labels, or add rows of these."
+            f"{split}: all {counts.sum():,} labels are {names[counts.argmax()]!r}, so that scores say nothing of "
+            f"the other {len(names) - 1}: name a --{split.split('_')[0]}_file with all labels, or add rows of these."
         )
     if accuracy <= share < 1:
         logger.warning(
