@@ -35,12 +35,14 @@ test: $(READY)  ## the fast tests, as CI runs them
 test-all: $(READY)  ## all tests, including slow ones
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-# Pages are tested in a browser, with packages of npm. Where Debian's cannot be installed, a test names what is missing.
+APT := apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends
+
+# Pages are tested in a browser, with packages of npm. Each is installed by itself: Debian's npm conflicts with another
+# nodejs, which has its own. Where one cannot be installed, its tests fail and name it.
 test-real: $(READY)  ## spaCy, Ray, gradio, uvicorn, PEFT, scikit-learn and skops as their users run them
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[real]"
-	{ command -v chromedriver && command -v npm; } || ! command -v apt-get || [ "$$(id -u)" != 0 ] || \
-		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends \
-		chromium chromium-driver npm; }
+	-command -v chromedriver || { $(APT) chromium-driver; }
+	-command -v npm || { $(APT) npm; }
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/real --durations 0 --durations-min 5
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/test_estimators.py tests/data/test_span_formats.py \
 		-k "docbin or (checks_of_scikit_learn and not array_api)"

@@ -11,7 +11,7 @@ class UserError(ValueError):
 
 def missing_package(error: ModuleNotFoundError, extras: str = "train") -> str:
     """What to install where an import failed: the extras that have the package."""
-    return f'{error.name} is not installed. Write pip install "modeling-star[{extras}]".'
+    return f'{error.name} is not installed. In the checkout of modeling-star write pip install ".[{extras}]".'
 
 
 _PACKAGE = Path(__file__).resolve().parent

@@ -269,9 +269,10 @@ class StarEstimator(BaseEstimator):
                 given["unlabeled_file"] = [str(file)]
             parsed = from_values(self.groups, {name: value for name, value in given.items() if value is not None})
             splits = DatasetDict({"train": rows.add_column(_ROW, range(len(rows)))})
-            check_fraction(given["validation_fraction"])
-            if given["validation_fraction"]:
-                splits = hold_out(splits, given["validation_fraction"], classes=classes)
+            fraction = parsed[1].validation_fraction
+            check_fraction(fraction)
+            if fraction:
+                splits = hold_out(splits, fraction, classes=classes)
             if counts is not None:  # not before: the validation split shares no text with train
                 train = splits["train"]
                 splits["train"] = train.select(np.repeat(np.arange(len(train)), counts[train[_ROW][:]]))

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spacy.language import Language
+from spacy.scorer import Scorer, get_ner_prf
 from spacy.tokens import Doc, Span, SpanGroup
+from spacy.training import Example
 from spacy.util import filter_spans, minibatch
 
 from .errors import UserError
@@ -125,6 +127,17 @@ class SpacyComponent:
         else:
             new = _apart(new, earlier)
         doc.set_ents([*earlier, *new], blocked=blocked)
+
+    def score(self, examples: Iterable[Example], **options: Any) -> dict[str, Any]:
+        """What `nlp.evaluate` and `spacy evaluate` measure: of entities, of tags, or of the categories of texts."""
+        if self.predictor.saved.task == "token-classification":
+            if self.predictor.entity_groups.outside is None:
+                return Scorer.score_token_attr(examples, "tag", **options)
+            return get_ner_prf(examples)
+        labels = list(self.predictor.saved.config.id2label.values())
+        if self.predictor.saved.config.problem_type == "regression":
+            return {}
+        return Scorer.score_cats(examples, "cats", labels=labels, multi_label=self.predictor.has_several)
 
     def to_disk(self, path: str | Path, exclude: Iterable[str] = ()) -> None:
         """Save model and tokenizer in a folder, as `nlp.to_disk` does."""

@@ -1,7 +1,7 @@
 """
 Try a classifier or a tagger in the browser: its classes or entities for a text, and below what they follow from.
 
-    pip install "modeling-star[train,demo]"
+    pip install ".[train,demo]"    # in a checkout
     modeling-star demo outputs/reviews
 
 The page is served to this machine alone, and loads nothing from others.

@@ -141,6 +141,12 @@ def parse_arguments() -> argparse.Namespace:
     arguments, unknown = parser.parse_known_intermixed_args()  # a question may come before the texts
     if unknown:
         parser.error(f"there is no {unknown[0]}{_MEANT.get(unknown[0].partition('=')[0], '')}")
+    if arguments.texts == ["-"] and arguments.file is None:  # what other programs mean by it
+        arguments.texts, arguments.file = [], ["-"]
+    for number, text in enumerate(arguments.texts, start=1):
+        if not text.strip() or text == "-":
+            line = "write --file - for standard input" if text == "-" else "omit it, or write a text with words"
+            parser.error(f"TEXT {number} is {text!r}: {line}")
     if not arguments.texts and arguments.file is None:
         parser.error('there is no text: write predict MODEL "A text." or --file texts.txt')
     if arguments.output_file is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:

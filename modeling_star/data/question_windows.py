@@ -68,7 +68,7 @@ def encode_windows(
         if max_length is not None and max_length <= outside:
             raise ValueError(
                 f"The question takes all {max_length} tokens of a window ({question[:60]!r}): shorten it, or give a "
-                "larger max_length (run_qa.py: --max_seq_length)."
+                "larger max_length (modeling-star qa: --max_seq_length)."
             )
         shared = stride if max_length is None else min(stride, (max_length - outside) // 2)
         begin = is_content.index(True) if count else outside

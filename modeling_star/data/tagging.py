@@ -460,7 +460,7 @@ def warn_of_other_tokens(
         first = next((index for index, pair in enumerate(zip(words, text, strict=False)) if len({*pair}) > 1), 0)
         logger.warning(
             "%d of %d sentences of the %s split have other tokens as texts than as words, and the model is trained on "
-            "words: %s instead of %s. To predict, give words: run_predict.py --file with such a file, or a pipeline "
+            "words: %s instead of %s. To predict, give words: predict MODEL --file with such a file, or a pipeline "
             "with is_split_into_words=True and delimiter=%r.",
             len(other),
             len(sentences),

@@ -125,10 +125,10 @@ def export_onnx(model: PreTrainedModel, names: Sequence[str], path: Path) -> Non
     # A size of 1, or equal sizes, might be exported as a constant. Values do not matter.
     shape = (2, 7)
     example = {name: (torch.zeros if name == "token_type_ids" else torch.ones)(shape).long() for name in names}
-    sizes = dict.fromkeys(example, dict.fromkeys((0, 1), torch.export.Dim.DYNAMIC))
+    sizes = {name: {0: "batch", 1: "tokens"} for name in example}
     outputs = list(model(**example, return_dict=True).keys())
     try:
-        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # of torch, about itself (2.13)
+        with warnings.catch_warnings(action="ignore"):  # of torch, about itself and axes of one name (2.13)
             program = torch.onnx.export(
                 model, (), kwargs=example, dynamic_shapes=sizes, output_names=outputs, dynamo=True, verbose=False
             )

@@ -88,7 +88,7 @@ def open_session(path: Path) -> "InferenceSession":
     try:
         import onnxruntime
     except ModuleNotFoundError:
-        raise UserError('onnxruntime is not installed: write pip install "modeling-star[onnx]".') from None
+        raise UserError("onnxruntime is not installed: write pip install onnxruntime.") from None
     options = quiet()
     options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))  # 0: a thread for each core
     try:

@@ -34,7 +34,7 @@ def check_files() -> None:
 def run(texts: list[Any], file: str = "model.onnx") -> tuple[list[Encoding], dict[str, np.ndarray]]:
     """Tokens and outputs of a batch of texts or pairs of texts."""
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # as in the browser: what a file has for other runtimes is no news
+    options.log_severity_level = 3  # an error, not that an input has a default
     session = onnxruntime.InferenceSession(FOLDER / file, options)
     encodings = Tokenizer.from_file(str(FOLDER / "tokenizer.json")).encode_batch(texts)
     inputs = {x.name: np.array([getattr(row, COLUMNS[x.name]) for row in encodings]) for x in session.get_inputs()}

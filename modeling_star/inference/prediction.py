@@ -91,7 +91,10 @@ class SavedModel:
             return cls(name, "tfidf", arguments)
         if onnx is None and not as_written:
             from ..loading import load_config
+            from ..training.sources import check_exists, looks_like_path
 
+            if looks_like_path(name):  # which no server is asked for
+                check_exists("The model", name)
             config = load_config(name, trust_remote_code=trust_remote_code)
         else:
             config = read_config(folder)
@@ -543,7 +546,7 @@ class Predictor:
         """
         The row of a text, and the label and its probability for each of its tokens `[n]`, short texts first; with a
         CRF also the log marginals and the messages `[n, k]`. Texts beyond the model's limit are read in windows, as in
-        the evaluation of run_ner.py; then those of special tokens are 0.
+        the evaluation of a training; then those of special tokens are 0.
         """
         limit = max_length_or_none(self.tokenizer.model_max_length)
         stride = self.saved.arguments.get("stride") or (limit or 0) // 8

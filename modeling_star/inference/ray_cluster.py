@@ -39,7 +39,7 @@ def connect(address: str) -> None:
     try:
         import ray
     except ModuleNotFoundError:
-        raise UserError('Ray is not installed: write pip install "modeling-star[ray]".') from None
+        raise UserError("Ray is not installed: write pip install ray.") from None
     try:
         ray.init(address, logging_level="WARNING")
     except (ConnectionError, ValueError):

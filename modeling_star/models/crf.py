@@ -132,15 +132,23 @@ class LinearChainCrf(VocabularyTables):
 
         Args:
             real: `[b, n]`, bool, false at padding.
-            input_ids: `[b, n]`; without them all tokens are tagged.
+            input_ids: `[b, n]`; without them and a vocabulary all tokens are tagged.
             tag_mask: `[b, n]`, nonzero at the tagged tokens, instead of the vocabulary.
 
         Returns:
             `[b, n]`, bool.
+
+        Raises:
+            ValueError: neither is given, and the vocabulary says which tokens are tagged.
         """
         if tag_mask is not None:
             return real & (tag_mask != 0)
         if input_ids is None:
+            if not is_traced() and self.has_vocabulary:
+                raise ValueError(
+                    "inputs_embeds are given to a CRF, which needs to know the tokens with a tag: add tag_mask, 1 at "
+                    "the first token of each word and 0 elsewhere."
+                )
             return real
         # Padding may hold any number.
         return real & ~self.carries_no_tag[input_ids.masked_fill(~real, 0)]

@@ -82,9 +82,12 @@ class EncoderForTask(EncoderPreTrainedModel):
         """Create the head's modules."""
         raise TypeError(f"{type(self).__name__} defines no build_head(config).")
 
-    def score(self, output: EncoderOutput, given: Given) -> dict[str, Any]:
-        """The head's part of `forward`: loss, logits and what else `output_class` has, by name."""
-        raise TypeError(f"{type(self).__name__} defines no score(output, given).")
+    def head_outputs(self, output: EncoderOutput, given: Given) -> dict[str, Any]:
+        """
+        The head's part of `forward`: loss, logits and what else `output_class` has, by name. It is not called `score`,
+        where PEFT looks for the layer of a head.
+        """
+        raise TypeError(f"{type(self).__name__} defines no head_outputs(output, given).")
 
     def temperature(self, given: Given) -> float:
         """What logits are divided by; 1 in training and beside a loss, which is that of the logits as learnt."""
@@ -114,7 +117,7 @@ class EncoderForTask(EncoderPreTrainedModel):
                 `EncoderModel.forward`, which takes the keywords too.
             labels: as the class says; without them there is no loss.
             tag_mask: `[b, n]`, for a tagger with a CRF: nonzero at the tokens that its chain runs over, in place of
-                what the vocabulary says (`set_vocabulary`).
+                what the vocabulary says (`set_vocabulary`); `inputs_embeds` need it.
 
         Raises:
             ValueError: labels of another shape, or a `tag_mask` without a CRF.
@@ -127,7 +130,7 @@ class EncoderForTask(EncoderPreTrainedModel):
             kwargs["output_token_states"] = False
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, word_mask)
         output = self.model(*inputs, **kwargs, return_dict=True)
-        fields = self.score(output, given)
+        fields = self.head_outputs(output, given)
         return self.output_class(**fields, hidden_states=output.hidden_states, attentions=output.attentions)
 
 
@@ -278,7 +281,7 @@ class ForSequenceClassification(EncoderForTask):
     def build_head(self, config: EncoderConfig) -> None:
         self.classifier = SequenceClassifier(config, config.hidden_size * (4 if config.pair_mode == "siamese" else 1))
 
-    def score(self, output: EncoderOutput, given: Given) -> dict[str, Any]:
+    def head_outputs(self, output: EncoderOutput, given: Given) -> dict[str, Any]:
         pooled = output.pooler_output
         features = pair_features(pooled) if self.config.pair_mode == "siamese" else pooled
         logits = self.calibrated(self.classifier(features, given.input_ids, given.attention_mask), given)
@@ -338,7 +341,7 @@ class ForTokenClassification(EncoderForTask):
             self.crf = crf.LinearChainCrf(labels, config.crf_constraints, config.vocab_size)
             self.output_class = crf.CrfTokenClassifierOutput
 
-    def score(self, output: EncoderOutput, given: Given) -> dict[str, Any]:
+    def head_outputs(self, output: EncoderOutput, given: Given) -> dict[str, Any]:
         logits, labels = self.classifier(self.dropout(output.last_hidden_state)), given.labels
         if labels is not None:
             labels = class_labels(labels, logits.shape[:2])
@@ -516,7 +519,7 @@ class ForMaskedLM(EncoderForTask):
     def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
         self.lm_head.decoder = new_embeddings
 
-    def score(self, output: EncoderOutput, given: Given) -> dict[str, Any]:
+    def head_outputs(self, output: EncoderOutput, given: Given) -> dict[str, Any]:
         states, labels = output.last_hidden_state, given.labels
         if labels is not None:
             labels = class_labels(labels, states.shape[:2])

@@ -63,7 +63,7 @@ def installed(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != "modeling_star":
             raise
-        raise ImportError("this needs the package: pip install modeling-star") from error
+        raise ImportError("this needs the package modeling-star: pip install . in its checkout") from error
 
 
 # ------ layers whose weights are read without a call
@@ -243,7 +243,7 @@ class TokenEmbeddings(nn.Module):
         """
         Args:
             layout: where the tokens of the batch lie.
-            input_ids: `[b, n]`; or `inputs_embeds`: `[b, n, w]`, instead of rows of the table, without characters.
+            input_ids: `[b, n]`; or `inputs_embeds`: `[b, n, w]`, instead of rows of the table.
             token_type_ids, position_ids: `[b, n]`. Positions default to the index among the real tokens.
 
         Returns:
@@ -259,16 +259,15 @@ class TokenEmbeddings(nn.Module):
             embedded = self._looked_up(tokens, layout) if input_ids is not None else tokens
         if self.config.scale_embedding:
             embedded = embedded * math.sqrt(embedded.shape[-1])
-        if self.characters is not None and input_ids is not None:
+        if input_ids is None and (self.characters is not None or self.word_vectors is not None):
+            name = "word_vector_size" if self.characters is None else "char_features"
+            raise ValueError(f"inputs_embeds are given, and {name} is set, which needs input_ids: give these.")
+        if self.characters is not None:
             # Ids at padding must not even decide in which order numbers are summed.
             ids = tokens.masked_fill(~layout.pack(layout.mask), 0)
             embedded = torch.cat([embedded, self.characters(ids, layout)], dim=-1)
-        elif self.characters is not None:
-            embedded = nn.functional.pad(embedded, (0, self.characters.width))
-        if self.word_vectors is not None and input_ids is not None:
+        if self.word_vectors is not None:
             embedded = torch.cat([embedded, self.word_vectors(tokens, layout)], dim=-1)
-        elif self.word_vectors is not None:
-            embedded = nn.functional.pad(embedded, (0, self.word_vectors.width))
         projects_last = self.config.embedding_projection == "last"
         if self.projection is not None and not projects_last:
             embedded = self.projection(embedded)
@@ -583,8 +582,8 @@ class EncoderModel(EncoderPreTrainedModel):
     ) -> EncoderOutput:
         """
         Args:
-            input_ids: `[b, n]`; or `inputs_embeds`: `[b, n, w]`, w being the width of
-                `get_input_embeddings()`.
+            input_ids: `[b, n]`; or `inputs_embeds`: `[b, n, w]`, w being the width of `get_input_embeddings()`; not
+                for a model that reads characters or words, which embeddings do not tell.
             attention_mask: `[b, n]`, 1 at real tokens; padding may be anywhere.
             token_type_ids: `[b, n]`: embedded where `type_vocab_size` > 0; they split a pair in siamese mode.
             position_ids: `[b, n]`, or `[1, n]` for all rows; default to each token's index among the real tokens of

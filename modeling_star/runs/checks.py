@@ -12,7 +12,7 @@ from ..errors import UserError
 from ..training.arguments import STUDENT, DataArguments, ModelArguments, RunArguments
 from ..training.build import check_embeddings, check_lexicon
 from ..training.learning_rates import check_learning_rates
-from ..training.named_models import check_names
+from ..training.named_models import check_names, saved_config
 from ..training.sources import check_exists
 from ..training.task import Task, is_scored
 from .output_folder import changed_arguments
@@ -38,6 +38,7 @@ def check_arguments(
     check_lexicon(model_args.lexicon, model_args.word_vectors)
     check_embeddings(model_args)
     check_names(model_args)
+    check_head(task_class, model_args)
     check_exists("--dataset_name", data_args.dataset_name, "dataset")
     check_learning_rates(model_args, run_args)
     tokens = run_args.max_tokens_per_batch
@@ -46,6 +47,22 @@ def check_arguments(
             f"--max_tokens_per_batch {tokens} is given to {training.world_size} processes: it is a number from 1, and "
             "for one process; omit it, and write --per_device_train_batch_size 1 --train_sampling_strategy "
             "group_by_length."
+        )
+
+
+_KINDS = {"ForTokenClassification": "tagger", "ForSequenceClassification": "classifier"}
+
+
+def check_head(task_class: type[Task], model_args: ModelArguments) -> None:
+    """Raise a UserError where a classifier is named for a tagger, or the other way round."""
+    config = saved_config(model_args)
+    saved = ((config and config.architectures) or [""])[0]
+    kind = next((kind for ending, kind in _KINDS.items() if saved.endswith(ending)), None)
+    needed = _KINDS.get(task_class.head.removeprefix("AutoModel"))
+    if kind and needed and kind != needed:
+        raise UserError(
+            f"--model_name_or_path {model_args.model_name_or_path} is a {kind} ({saved}), and a {needed} is needed "
+            "here: name another model, or add --ignore_mismatched_sizes to train a new head on its encoder."
         )
 
 
@@ -60,10 +77,12 @@ def check_training(training: TrainingArguments) -> None:
     for name, value in supported.items():
         if getattr(training, name) != value:
             raise UserError(f"--{name} {getattr(training, name)} leaves no predictions to score and write: omit it.")
+    if (training.fp16 or training.fp16_full_eval) and training.device.type == "cpu":
+        raise UserError("--fp16 needs a GPU, and this run has none: write --bf16 true, or omit it.")
     if training.push_to_hub and not training.do_train:
         raise UserError(
             "--push_to_hub uploads a model at the end of its training: add --do_train, or upload a finished folder "
-            "with run_scripts/push_to_hub.py."
+            f"with modeling-star push {training.output_dir} YOURNAME/MODEL"
         )
     if training.push_to_hub and training.hub_strategy != HubStrategy.END:
         # Trainer has no public way to choose the files of the others.

@@ -15,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from datasets import DatasetDict
+from datasets import Dataset, DatasetDict
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallback, TrainingArguments, set_seed
 
-from ..data.splits import hold_out, load_splits, take_first
+from ..data.splits import ROW, hold_out, load_splits, take_first
 from ..data.windows import tokenizing
 from ..evaluation.reports import plot_training_curves, score_prefix, seeds_table, summarize_seeds
 from ..files import ARGUMENTS, REPORT, find_report, write_json, write_text
@@ -31,7 +31,7 @@ from ..tasks.calibration import uncalibrated
 from ..training.arguments import DataArguments, FileArguments, ModelArguments, RunArguments
 from ..training.build import build_parts, check_resumed, length_limit
 from ..training.checkpoints import ManifestWriter, remove_checkpoints
-from ..training.guards import warn_about_majority, warn_about_overlap, warn_about_unknown_tokens
+from ..training.guards import warn_about_majority, warn_about_overlap, warn_about_tokens
 from ..training.learning_rates import learning_rates, pretrained_parameters
 from ..training.losses import CRFLoss, loss_of
 from ..training.settled_arguments import LESS_IS_BETTER, settle_training
@@ -259,7 +259,9 @@ def make_features(
     with training.main_process_first(desc="tokenizing"):
         features = {split: task.features(split, tokenizer, limit) for split in names}
     for split, inputs in features.items():
-        warn_about_unknown_tokens(inputs, tokenizer, split)
+        rows = task.data.splits.get(split)
+        numbers = rows[ROW][:] if isinstance(rows, Dataset) and ROW in rows.column_names else None
+        warn_about_tokens(inputs, tokenizer, split, numbers)
     if task.saved_options:
         options = getattr(model.config, "task_specific_params", None) or {}
         model.config.task_specific_params = {**options, task.pipeline: task.saved_options}

@@ -138,6 +138,9 @@ def closing_lines(task: Task, training: TrainingArguments, seeds: list[int], res
     model = folder if len(seeds) == 1 else folder / f"seed-{seeds[0]}"
     mean = "" if len(seeds) == 1 else "mean over seeds: "
     lines = [f"{mean}{line}" for line in score_lines(results, task.metrics.metric_for_best_model)[:4]]
+    for name in (name.removesuffix("_samples") for name in results if name.endswith("_samples")):
+        if name.startswith("test") and f"{name}_{task.metrics.metric_for_best_model}" not in results:
+            lines.append(f"{name}: no row has a label, so that only predictions are written, and no score.")
     has_model = (model / "config.json").is_file()
     if len(seeds) > 1:
         lines.append(f"Folders of the seeds: {folder}; their means: {folder / REPORT / 'seeds.md'}")

@@ -133,7 +133,7 @@ STUDENT = ("unlabeled_file", "loss", "temperature", "alpha", "augment")
 
 @dataclass
 class TaggingArguments(TeacherArguments):
-    """Data of run_ner.py."""
+    """Data of a tagger."""
 
     train_file: str | None = flag("Training file: json, jsonl, csv, tsv, parquet or CoNLL, .gz allowed.")
     text_column_name: str | None = flag("Column of the words; without it, a known name such as tokens.")
@@ -147,7 +147,7 @@ class TaggingArguments(TeacherArguments):
 
 @dataclass
 class ClassificationArguments(TeacherArguments):
-    """Data of run_glue.py."""
+    """Data of a classifier."""
 
     task_name: str | None = flag("GLUE task, which sets columns and metrics: cola, sst2, mrpc, stsb, ...")
     text_column_name: str | None = flag("Column of the texts, or two for pairs, separated by a comma.")
@@ -168,7 +168,7 @@ class ClassificationArguments(TeacherArguments):
 
 @dataclass
 class ReadingArguments(DataArguments):
-    """Data of run_qa.py."""
+    """Data of question answering."""
 
     train_file: str | None = flag("Training file: SQuAD's json, or json, jsonl or parquet with one question per row.")
     drop_empty: bool = flag("Skip empty rows with a warning instead of stopping.", False)
@@ -188,7 +188,7 @@ class ReadingArguments(DataArguments):
 
 @dataclass
 class TextArguments(DataArguments):
-    """Data of run_mlm.py: running text."""
+    """Data of masked language modelling: running text."""
 
     train_file: list[str] | None = flag(  # type: ignore[assignment]  # several files of each split
         "Training files: txt, json, jsonl, csv, tsv or parquet, .gz allowed."

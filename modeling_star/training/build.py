@@ -154,11 +154,9 @@ def make_model(task: Task, tokenizer: PreTrainedTokenizerBase) -> PreTrainedMode
     arguments, head = task.model_args, task.head
     overrides = parse_overrides(arguments.config_overrides)
     if overrides.get("use_crf") and head != "AutoModelForTokenClassification":
-        raise UserError("--config_overrides sets use_crf, and only taggers (run_ner.py) have a CRF: omit it.")
+        raise UserError("--config_overrides sets use_crf, and only taggers have a CRF: omit it.")
     if overrides.get("ngram_buckets") and head != "AutoModelForSequenceClassification":
-        raise UserError(
-            "--config_overrides sets ngram_buckets, and only classifiers (run_glue.py) read n-grams: omit it."
-        )
+        raise UserError("--config_overrides sets ngram_buckets, and only classifiers read n-grams: omit it.")
     if arguments.model_name_or_path is None:
         length, defaults = task.data_args.max_seq_length, task.config_defaults
         if arguments.word_vectors is None:

@@ -7,7 +7,7 @@ Axes: R rows  n columns  k labels  T tokens of all rows
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 # Shares above which a warning is printed. Most data sets have less; of ChnSentiCorp 28 % are repeated.
 _REPEATED, _UNKNOWN, _MOSTLY_UNKNOWN = 0.1, 0.3, 0.1
+_LONG, _TIMES_LONGER = 10_000, 50  # tokens of a row, and how many times those of half of the rows
 
 
 def is_finite(number: Any) -> bool:
@@ -69,6 +70,11 @@ def warn_about_majority(scores: np.ndarray, labels: np.ndarray, names: tuple[str
     is_label = labels != IGNORE_INDEX
     counts = np.bincount(labels[is_label], minlength=1)
     share, accuracy = counts.max() / max(counts.sum(), 1), float((predicted == labels)[is_label].mean())
+    if share == 1 and len(names) > 1:
+        logger.warning(
+            f"{split}: all {counts.sum():,} labels are {names[counts.argmax()]!r}, so that scores say nothing of "
+            f"the other {len(names) - 1}: name a --{split.split('_')[0]}_file with all labels, or add rows of these."
+        )
     if accuracy <= share < 1:
         logger.warning(
             f"{split}: the accuracy {accuracy:.3f} is not above the {share:.3f} of always predicting "
@@ -96,23 +102,37 @@ def warn_about_overlap(splits: Mapping[str, Dataset], columns: Iterable[str]) ->
             )
 
 
-def warn_about_unknown_tokens(features: Any, tokenizer: PreTrainedTokenizerBase, split: str) -> None:
+def warn_about_tokens(
+    features: Any, tokenizer: PreTrainedTokenizerBase, split: str, numbers: Sequence[int] | None = None
+) -> None:
     """
-    Warn about a split, or many of its texts, that the tokenizer reads as unknown tokens.
+    Warn about a row that is far longer than others, and about a split, or many of its texts, that the tokenizer reads
+    as unknown tokens.
 
     Args:
         features: with the column `input_ids`, rows of ids `[n]`, or blocks of such; others are not checked.
         tokenizer: with which they were made.
         split: its name.
+        numbers: of the rows in the data as given, from 0.
     """
     features = getattr(features, "pieces", features)
-    if not isinstance(features, Dataset) or "input_ids" not in features.column_names or tokenizer.unk_token_id is None:
+    if not isinstance(features, Dataset) or "input_ids" not in features.column_names or not len(features):
         return
     rows = features.select_columns("input_ids").with_format("arrow")[:].column(0).combine_chunks()
     ends = rows.offsets.to_numpy() - rows.offsets[0].as_py()
+    lengths = np.diff(ends)
+    median, longest = int(np.median(lengths)), int(lengths.argmax())
+    if lengths[longest] > max(_LONG, _TIMES_LONGER * median):
+        row = longest if numbers is None else numbers[longest]
+        logger.warning(
+            f"{split}: row {row + 1:,} has {lengths[longest]:,} tokens, and half of the rows at most {median:,}. The "
+            "memory and the time of its batch grow with it: write --max_seq_length 512, or omit the row."
+        )
+    if tokenizer.unk_token_id is None:
+        return
     unknown = rows.flatten().to_numpy(zero_copy_only=False) == tokenizer.unk_token_id  # [T]
     counts = np.diff(np.concatenate([[0], unknown.cumsum()])[ends])
-    words = np.maximum(np.diff(ends) - tokenizer.num_special_tokens_to_add(), 1)
+    words = np.maximum(lengths - tokenizer.num_special_tokens_to_add(), 1)
     share, mostly = counts.sum() / max(words.sum(), 1), int((counts > words / 2).sum())
     if share > _UNKNOWN or mostly > _MOSTLY_UNKNOWN * len(words):
         logger.warning(

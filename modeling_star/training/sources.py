@@ -6,6 +6,7 @@ Without a network the Hub's client repeats each of its requests for half a minut
 
 import difflib
 import itertools
+import logging
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +16,8 @@ from huggingface_hub.file_download import repo_folder_name
 
 from ..errors import UserError
 
+
+logger = logging.getLogger(__name__)
 
 _SECONDS = 10  # for an answer of the Hub
 _MOST_NAMES = 10_000
@@ -42,6 +45,9 @@ def check_exists(flag: str, name: str | None, kind: Literal["model", "dataset"] 
     cached = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=name, repo_type=kind) / "snapshots"
     if constants.HF_HUB_OFFLINE or cached.is_dir():
         return
+    logger.warning(
+        f"{flag} {name} is no folder in {Path.cwd()}: the Hub is asked for it.{hint}"
+    )  # which may take long
     try:
         HfApi().repo_info(name, repo_type=kind, timeout=_SECONDS)
     except (RepositoryNotFoundError, HFValidationError) as error:

@@ -478,7 +478,8 @@ def test_the_vocabulary_excludes_special_tokens_and_pieces_from_the_chain(
     model.set_vocabulary(pieces)
     # An unknown word carries a tag.
     assert chain() == ["we", "[UNK]", "in", "Kyo"]
-    assert chain(input_ids=None) == text[:-1]
+    with pytest.raises(ValueError, match="tag_mask"):
+        chain(input_ids=None)
     assert chain(tag_mask=torch.ones_like(ids)) == text[:-1]
     model.set_vocabulary(pieces, label_all_tokens=True)
     assert chain() == ["we", "##ll", "[UNK]", "in", "Kyo", "##to"]

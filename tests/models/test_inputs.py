@@ -416,6 +416,24 @@ def test_given_vectors_are_as_wide_as_the_table_of_the_backbone(config: type) ->
         model(inputs_embeds=torch.zeros(2, 5, 12))
 
 
+@pytest.mark.parametrize(
+    ("fields", "needed"),
+    [({"char_features": True}, "input_ids"), ({"word_vector_size": 2}, "input_ids"), ({"use_crf": True}, "tag_mask")],
+    ids=lambda fields: next(iter(fields)) if isinstance(fields, dict) else "",
+)
+def test_what_reads_ids_beside_embeddings_is_not_left_out_of_given_vectors(
+    fields: dict[str, Any], needed: str
+) -> None:
+    model = tiny_model("StarTransformer", "ForTokenClassification", **fields).eval()
+    vectors, tags = model.get_input_embeddings()(IDS), torch.ones_like(IDS)
+    if "use_crf" in fields:
+        assert torch.equal(model(inputs_embeds=vectors).logits, model(IDS).logits)  # it knows no vocabulary
+        model.crf.carries_no_tag[2] = True
+        assert torch.equal(model(inputs_embeds=vectors, tag_mask=tags).logits, model(IDS, tag_mask=tags).logits)
+    with pytest.raises(ValueError, match=f"inputs_embeds.*{needed}"):
+        model(inputs_embeds=vectors)
+
+
 def test_a_configuration_file_with_a_wrong_field_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "star_transformer", "pooling": "middle"}')
     with pytest.raises(StrictDataclassError, match="pooling"):

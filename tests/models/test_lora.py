@@ -25,9 +25,9 @@ def model(stem: str, head: str = "TokenClassification", **fields: Any) -> Any:
     return made
 
 
-def adapted(base: Any, task: str = "TOKEN_CLS") -> Any:
+def adapted(base: Any, task: str = "TOKEN_CLS", **options: Any) -> Any:
     torch.manual_seed(0)
-    return peft.get_peft_model(base, peft.LoraConfig(task_type=task, init_lora_weights=False))  # not zeros
+    return peft.get_peft_model(base, peft.LoraConfig(task_type=task, init_lora_weights=False, **options))  # not zeros
 
 
 @pytest.mark.parametrize("head", TASKS)
@@ -44,6 +44,16 @@ def test_merged_adapters_compute_the_same(stem: str, head: str) -> None:
         merged = lora.merge_and_unload()
         torch.testing.assert_close(merged(IDS, MASK)[0], outputs, atol=1e-5, rtol=0)
     assert type(merged) is type(base)
+
+
+@pytest.mark.parametrize("stem", ["StarTransformer", "BigTransformer", "VanillaTransformer", "Disan"])
+def test_adapters_at_all_linear_layers_compute_or_the_error_names_those_that_can(stem: str) -> None:
+    lora = adapted(model(stem, "SequenceClassification"), "SEQ_CLS", target_modules="all-linear")
+    if stem == "Disan":
+        assert lora(input_ids=IDS, attention_mask=MASK).logits.isfinite().all()
+        return
+    with pytest.raises(TypeError, match="target_modules="):  # a weight that is read without a call
+        lora(input_ids=IDS, attention_mask=MASK)
 
 
 def test_adapters_are_in_a_bert_inside_too(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import spacy
 import torch
 from common import TINY
 from spacy.tokenizer import Tokenizer
+from spacy.training import Example
 from transformers import AutoTokenizer
 
 import modeling_star
@@ -114,6 +115,26 @@ def test_words_get_tags_and_texts_categories(tmp_path: Path) -> None:
         assert doc.cats == {each["label"]: each["score"] for each in found}
     one = saved(tmp_path / "number", "SequenceClassification", ["size"], problem_type="regression")
     assert pipeline(one)(TEXTS[0]).cats == {"value": Predictor(one)({"text": TEXTS[:1]})["found"][0][0]["value"]}
+
+
+@pytest.mark.parametrize(
+    ("head", "labels", "measured"),
+    [
+        ("TokenClassification", IOB, "ents_f"),
+        ("TokenClassification", ["NOUN", "VERB"], "tag_acc"),
+        ("SequenceClassification", ["good", "bad"], "cats_micro_f"),
+    ],
+)
+def test_evaluate_measures_what_the_component_sets(
+    head: str, labels: list[str], measured: str, tmp_path: Path
+) -> None:
+    nlp = pipeline(saved(tmp_path / "model", head, labels))
+    doc = nlp(TEXTS[0])
+    found = {"entities": spans(doc), "tags": [token.tag_ for token in doc], "cats": doc.cats}
+    found["entities"] = [(start, end, label) for label, start, end in found["entities"]]
+    found["cats"] = {label: float(score == max(doc.cats.values())) for label, score in doc.cats.items()}
+    gold = {name: values for name, values in found.items() if any(values)}
+    assert nlp.evaluate([Example.from_dict(nlp.make_doc(TEXTS[0]), gold)])[measured] == 1
 
 
 def test_models_for_other_tasks_are_refused(tmp_path: Path) -> None:

@@ -92,7 +92,8 @@ def test_a_package_that_is_not_installed_is_named_with_its_extra(
     needs_another = SimpleNamespace(main=lambda: importlib.import_module("another"))
     monkeypatch.setitem(sys.modules, f"modeling_star.commands.{command}", needs_another)
     with pytest.raises(
-        SystemExit, match=re.escape(f'another is not installed. Write pip install "modeling-star[{extras}]"')
+        SystemExit,
+        match=re.escape(f'write pip install ".[{extras}]"'),
     ):
         commands.run(command)
 

@@ -26,7 +26,7 @@ from modeling_star.training.guards import (
     all_finite,
     warn_about_majority,
     warn_about_overlap,
-    warn_about_unknown_tokens,
+    warn_about_tokens,
 )
 
 
@@ -103,8 +103,10 @@ def test_nothing_is_printed_of_a_healthy_run(scripts: ScriptRunner, tmp_path: Pa
 def test_the_accuracy_of_the_majority_class_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
     labels, names = np.array([[0, 1, -100], [0, 0, 1]]), ("O", "B-X")
     warn_about_majority(np.array([[0, 1, 0], [0, 0, 0]]), labels, names, "validation")
-    warn_about_majority(np.array([0, 0]), np.array([0, 0]), names, "validation")  # one class: nothing to learn
     assert not caplog.records
+    warn_about_majority(np.array([0, 0]), np.array([0, 0]), names, "validation")
+    (record,) = caplog.records
+    assert "all 2 labels are 'O'" in record.getMessage()
     for guess in ([[0, 0, 1], [0, 0, 0]], [[1, 1, 1], [1, 1, 1]]):
         caplog.clear()
         warn_about_majority(np.array(guess), labels, names, "validation")
@@ -134,12 +136,22 @@ def test_texts_of_train_in_other_splits_are_counted(caplog: pytest.LogCaptureFix
     assert message.startswith("test: 2 of 10 ")
 
 
+def test_a_row_that_is_far_longer_than_others_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    tokenizer = train_tokenizer(["a fine film"] * 2, "word")
+    for words, is_named in ((9_000, False), (11_000, True)):
+        features = tokenize_texts(table(text=["a fine film"] * 3 + ["film " * words]), tokenizer)
+        caplog.clear()
+        warn_about_tokens(features, tokenizer, "train", [4, 5, 7, 40])
+        assert ("row 41 has 11,002 tokens" in caplog.text) == is_named
+        assert ("--max_seq_length" in caplog.text) == is_named
+
+
 def test_unknown_tokens_are_warned_about(caplog: pytest.LogCaptureFixture) -> None:
     tokenizer = train_tokenizer(["a fine film", "a fine film"], "word")
 
     def warn(*texts: str) -> str:
         caplog.clear()
-        warn_about_unknown_tokens(tokenize_texts(table(text=list(texts)), tokenizer), tokenizer, "test")
+        warn_about_tokens(tokenize_texts(table(text=list(texts)), tokenizer), tokenizer, "test")
         return caplog.text
 
     with caplog.at_level(logging.INFO):
