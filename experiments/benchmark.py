@@ -27,7 +27,7 @@ import shlex
 import sys
 from dataclasses import fields
 
-from lab.benchmark_options import SHAPES, Options, make_parser
+from harness.benchmark_options import SHAPES, Options, make_parser
 
 from modeling_star.errors import UserError
 
@@ -37,11 +37,11 @@ def main() -> None:
     arguments = make_parser(__doc__).parse_args()
 
     import transformers
-    from lab.benchmark import measure
-    from lab.benchmark_count import count_table
-    from lab.benchmark_report import write_results
-    from lab.benchmark_systems import check_systems
-    from lab.benchmark_workloads import lengths_workload, parse_shape
+    from harness.benchmark import measure
+    from harness.benchmark_count import count_table
+    from harness.benchmark_report import write_results
+    from harness.benchmark_systems import check_systems
+    from harness.benchmark_workloads import lengths_workload, parse_shape
 
     from modeling_star.files import check_new
 

@@ -24,7 +24,7 @@ run resumes from its last epoch. Beside it: results.md, results.csv, figure_3a.p
 time over n).
 """
 
-from lab.summation_arguments import SUMMATION_DEFAULTS, SUMMATION_HELP, SummationArguments
+from harness.summation_arguments import SUMMATION_DEFAULTS, SUMMATION_HELP, SummationArguments
 
 from modeling_star.commands.parser import parse
 
@@ -33,7 +33,7 @@ def main() -> None:
     """Read the arguments, run what is missing, report."""
     options, training = parse((SummationArguments,), __doc__, SUMMATION_DEFAULTS, SUMMATION_HELP)
 
-    from lab.masked_summation_runs import run_script
+    from harness.masked_summation_runs import run_script
 
     run_script(options, training)
 

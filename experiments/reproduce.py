@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 
 
 if TYPE_CHECKING:
-    from lab.table_runs import Runner
-    from lab.tables import Configuration, Table
+    from harness.table_runs import Runner
+    from harness.tables import Configuration, Table
 
 TABLES, RESULTS = Path("experiments/tables"), Path("experiments/results")
 _WAIT = 10.0  # seconds until it is checked again what another process does
@@ -54,9 +54,9 @@ def main() -> None:
         failed = False if arguments.page else run_table(arguments, file)
         if arguments.list or arguments.check:
             sys.exit(1 if failed else 0)
-        from lab.results_cards import write_cards
-        from lab.results_page import write_page
-        from lab.results_pictures import write_pictures
+        from harness.results_cards import write_cards
+        from harness.results_page import write_page
+        from harness.results_pictures import write_pictures
 
         folder = Path("experiments") if ours else arguments.results
         page = folder / "results.md"
@@ -106,9 +106,9 @@ def table_file(name: str | None) -> Path:
 
 def run_table(arguments: argparse.Namespace, file: Path) -> bool:
     """Run what is missing of a table; whether a run failed, or could not be chosen."""
-    from lab.launching import accelerate_launch, round_as_avx2
-    from lab.table_runs import Runner
-    from lab.tables import Table
+    from harness.launching import accelerate_launch, round_as_avx2
+    from harness.table_runs import Runner
+    from harness.tables import Table
 
     table = Table.read(file)
     runner = Runner(
@@ -132,7 +132,7 @@ def run_table(arguments: argparse.Namespace, file: Path) -> bool:
             print(f"{cell[0].cell}: {', '.join(due) or 'finished'}")
         return False
     if arguments.speed:
-        from lab.speed import measure_speed
+        from harness.speed import measure_speed
 
         measure_speed(runner, cells)
         return False
@@ -194,7 +194,7 @@ def run_cells(runner: "Runner", cells: list[list["Configuration"]], seeds: list[
     Raises:
         UserError: other processes do all of these runs.
     """
-    from lab.table_runs import PrerequisiteError
+    from harness.table_runs import PrerequisiteError
     from tqdm import tqdm
 
     from modeling_star.errors import UserError
@@ -249,7 +249,7 @@ def check_cells(runner: "Runner", cells: list[list["Configuration"]], seeds: lis
     Raises:
         UserError: there is no kept run among them.
     """
-    from lab.kept_runs import compare_rerun
+    from harness.stored_runs import compare_rerun
 
     from modeling_star.errors import UserError
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from lab import benchmark, benchmark_report, benchmark_workloads
-from lab.benchmark import Timing
-from lab.benchmark_count import LaunchCounter, count_launches, count_operations
-from lab.benchmark_options import SYSTEMS, Options
-from lab.benchmark_systems import Subject, check_systems
-from lab.benchmark_workloads import Workload
+from harness import benchmark, benchmark_report, benchmark_workloads
+from harness.benchmark import Timing
+from harness.benchmark_count import LaunchCounter, count_launches, count_operations
+from harness.benchmark_options import SYSTEMS, Options
+from harness.benchmark_systems import Subject, check_systems
+from harness.benchmark_workloads import Workload
 from torch.utils.flop_counter import FlopCounterMode
 
 from modeling_star.errors import UserError

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from lab import masked_summation_page, masked_summation_runs
-from lab.kept_runs import RunFile
-from lab.masked_summation import SPLITS, SYSTEMS, MaskedSummation, System, read_shape
-from lab.masked_summation_page import command_again, write_report
-from lab.masked_summation_runs import Experiment
-from lab.summation_arguments import SUMMATION_DEFAULTS, SUMMATION_HELP, SummationArguments
+from harness import masked_summation_page, masked_summation_runs
+from harness.stored_runs import RunFile
+from harness.masked_summation import SPLITS, SYSTEMS, MaskedSummation, System, read_shape
+from harness.masked_summation_page import command_again, write_report
+from harness.masked_summation_runs import Experiment
+from harness.summation_arguments import SUMMATION_DEFAULTS, SUMMATION_HELP, SummationArguments
 from script_runner import EXPERIMENTS, SCRIPTS, script_runner
 from transformers import AutoModelForSequenceClassification, Trainer, TrainerCallback
 

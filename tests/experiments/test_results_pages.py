@@ -15,13 +15,13 @@ import tfidf_vote
 import voting
 import yaml
 from huggingface_hub import ModelCard
-from lab.kept_runs import RunFile, write_counts
-from lab.results_cards import write_cards
-from lab.results_page import Cell, read_cells, write_page
-from lab.results_pictures import write_pictures
-from lab.speed import measure_speed, read_speeds
-from lab.table_runs import FinishedRuns, Runner, fingerprint_of_shape, run_name
-from lab.tables import Table
+from harness.stored_runs import RunFile, write_counts
+from harness.results_cards import write_cards
+from harness.results_page import Cell, read_cells, write_page
+from harness.results_pictures import write_pictures
+from harness.speed import measure_speed, read_speeds
+from harness.table_runs import FinishedRuns, Runner, fingerprint_of_shape, run_name
+from harness.tables import Table
 from sacrebleu.metrics import BLEU, CHRF
 from table_samples import forget, with_changes
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 from filelock import FileLock
-from lab.kept_runs import compare_rerun
-from lab.results_page import Cell
-from lab.table_runs import PrerequisiteError, Runner
-from lab.tables import Configuration, Table
+from harness.stored_runs import compare_rerun
+from harness.results_page import Cell
+from harness.table_runs import PrerequisiteError, Runner
+from harness.tables import Configuration, Table
 from script_samples import write_bert
 from table_samples import forget, keep, page_of, runner_of, write_table
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
-from lab.results_page import Cell
-from lab.table_runs import Runner
-from lab.tables import Table, merged
+from harness.results_page import Cell
+from harness.table_runs import Runner
+from harness.tables import Table, merged
 from table_samples import CONTENT, keep, page_of, runner_of, with_changes, write_table
 
 from modeling_star.errors import UserError

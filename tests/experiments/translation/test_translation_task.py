@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset, DatasetDict
-from lab.tables import Table
+from harness.tables import Table
 from synthetic.parallel import sentence_pair
 from transformers import (
     AutoTokenizer,
