@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from harness.stored_runs import RunFile
 from harness.results_page import write_page
+from harness.stored_runs import RunFile
 from harness.table_runs import Runner
 from harness.tables import Configuration, Table
 

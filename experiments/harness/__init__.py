@@ -1,1 +1,1 @@
-"""The lab: tables of the papers, results pages, benchmarks. Not part of the package."""
+"""The harness: tables of experiments, stored runs, processes and pages. Not part of the package."""

@@ -1,4 +1,4 @@
-"""Scripts run as subprocesses, and the environment that their results depend on beside their arguments."""
+"""Scripts run as subprocesses, and the environment that their results depend on in addition to their arguments."""
 
 import json
 import os
@@ -22,7 +22,7 @@ CODE = (
     *("modeling_star", "configuration", "run_scripts", "constraints.txt"),
     *("experiments/run_translation.py", "experiments/translation"),
 )
-# Launch settings that a kept environment does not mention.
+# Launch settings that a stored environment does not mention.
 USUAL = {"num_processes": 1, "mixed_precision": "no"}
 # Output of a command that `run_to_the_end` runs.
 LOG = "log.txt"
@@ -31,12 +31,9 @@ AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "DNNL_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_I
 
 
 def round_as_avx2() -> None:
-    """
-    Have the runs that are started from here round as on processors with AVX2, also on one with AVX-512.
-
-    The two add up in different orders, which training amplifies: SST-2, BiG on static MiniLM, seed 1 reaches 79.5 on
-    the one and 83.5 on the other. Variables that are set already stay.
-    """
+    """Have the runs that are started from here round as on processors with AVX2, also on one with AVX-512."""
+    # The two add up in different orders, which training amplifies: SST-2, BiG on static MiniLM, seed 1 reaches 79.5 on
+    # the one and 83.5 on the other. Variables that are set already stay.
     requested = os.environ.get("ATEN_CPU_CAPABILITY") == AVX2["ATEN_CPU_CAPABILITY"]
     if requested or torch.backends.cpu.get_cpu_capability() == "AVX512":
         for name, value in AVX2.items():
@@ -50,12 +47,7 @@ def script_path(name: str) -> Path:
 
 
 def environment(use_cpu: bool = False) -> dict[str, Any]:
-    """
-    What results depend on beside the arguments.
-
-    Args:
-        use_cpu: a GPU is not used.
-    """
+    """What results depend on in addition to the arguments."""
     on_gpu = torch.cuda.is_available() and not use_cpu
     variables = {name: os.environ[name] for name in AVX2 if name in os.environ}
     settings = [f"{name}={value}" for name, value in variables.items()]
@@ -81,7 +73,7 @@ def processor(info: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def ran_on_gpu(run: dict[str, Any]) -> bool:
-    """Whether a kept run was made on a GPU, by its `environment`."""
+    """Whether a stored run was made on a GPU, by its `environment`."""
     return run.get("environment", {}).get("device", "cpu") != "cpu"
 
 
@@ -105,13 +97,7 @@ def commit(folder: Path) -> str | None:
 
 
 def run_to_the_end(command: list[str], folder: Path) -> int:
-    """
-    Run a command, and return its exit status. Where this process is stopped while it waits (Ctrl-C, or a signal that
-    raises), so are the command and all its children: `accelerate launch` starts the training.
-
-    Args:
-        folder: the command's output is appended to its `log.txt`.
-    """
+    """Run a command, log it in `folder`, return its status; it and its children end where this process is stopped."""
     with (
         (folder / LOG).open("a", encoding="utf-8") as log,
         subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True) as process,
@@ -127,12 +113,7 @@ def run_to_the_end(command: list[str], folder: Path) -> int:
 
 
 def accelerate_launch(config: str) -> list[str]:
-    """
-    `accelerate launch` of this Python, with configuration/accelerate/CONFIG.yaml.
-
-    Raises:
-        UserError: there is no such file.
-    """
+    """`accelerate launch` of this Python, with configuration/accelerate/CONFIG.yaml."""
     folder = Path("configuration/accelerate")
     if not (folder / f"{config}.yaml").is_file():
         names = ", ".join(sorted(path.stem for path in folder.glob("*.yaml")))

@@ -13,11 +13,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 
 class MeanOfWindowsConfig(PreTrainedConfig):
-    """
-    Args:
-        encoder: the fields of the BERT's configuration.
-        cls_token_id, sep_token_id: the tokens around each window.
-    """
+    """The fields of the BERT's configuration, and the ids of the tokens around each window."""
 
     model_type = "mean-of-windows"
 
@@ -35,11 +31,7 @@ class MeanOfWindowsConfig(PreTrainedConfig):
 
 
 class MeanOfWindowsForSequenceClassification(PreTrainedModel):
-    """
-    BERT's classifier on the mean of its pooled vectors over a text's windows; of one window, BERT's classifier.
-
-    Windows are as long as the BERT allows and do not overlap; the last is shorter.
-    """
+    """BERT's classifier on the mean of its pooled vectors over a text's windows; of one window, BERT's classifier."""
 
     config_class = MeanOfWindowsConfig
     base_model_prefix = "encoder"
@@ -58,11 +50,7 @@ class MeanOfWindowsForSequenceClassification(PreTrainedModel):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor | None = None, **_: Any
     ) -> SequenceClassifierOutput:
-        """
-        Args:
-            input_ids, attention_mask: `[b, n]`, whole texts between [CLS] and [SEP], padded on the right.
-            labels: `[b]`.
-        """
+        """`[b, n]` whole texts between [CLS] and [SEP], padded on the right; labels `[b]`."""
         room = self.config.window - 2
         lengths = (attention_mask.sum(1) - 2).tolist()
         windows: list[Tensor] = []

@@ -10,12 +10,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import masked_summation
 import numpy as np
+import tfidf_vote
 
-from harness.stored_runs import are_of_other_rows, count_rows, read_counts, write_counts
 from harness.launching import USUAL, ran_on_gpu
-from harness.masked_summation_page import ON_GPU, training_minutes, write_report
-from harness.speed import BATCH_SIZES, TEACHER, THREADS, read_speeds
+from harness.stored_runs import ON_GPU, are_of_other_rows, count_rows, read_counts, training_minutes, write_counts
 from harness.table_runs import FinishedRuns
 from harness.tables import Configuration, Table
 from modeling_star.errors import UserError
@@ -27,26 +27,32 @@ from modeling_star.files import write_text
 
 INTRODUCTION = """# Results
 
-Made by `python experiments/reproduce.py{made_by}` from `{results}/TABLE.jsonl`, where every run is a line with its
-arguments, its scores and, where an interval needs it, what each test example added to them. Scores are those of the
-test split in percent, unless a table says otherwise: the mean over seeds, ± the deviation, and in brackets how many
-seeds have run. A system's configuration is chosen on the validation split with the first seed. A difference comes with
-its 95 % interval: a paired bootstrap over test examples and, where several seeds have run, over these too; of one seed
-nothing tells what another would give. One in twenty of such intervals is expected to miss; other draws than these
-1,000 move its ends by about a twentieth of its width. `--` marks rows without a finished run. What a paper reports, on
-its own data and vectors, is in rows of its own.
+Made by `python experiments/reproduce.py{made_by}` from `{results}/TABLE.jsonl`, where each line is a run with its
+arguments, its scores and, where an interval needs it, what each test example added to them.
 
-To run one number again: `OMP_NUM_THREADS=1 python experiments/reproduce.py {table} --data DATA --only
-TASK/SETTING/SYSTEM --seeds N --results again --work outputs/again`, with `--configuration N` where validation chose
-one: it is below each such table. Rounding depends on the number of threads, on the CPU's instructions and on the
-version of the code, and training makes such differences large: processors with AVX-512 keep to AVX2 here, and
-the files tell with each run how many threads it had and which commit made it. Where there is a GPU, `--launch cpu`
-runs what ran without one.
+## How to read the tables
 
-Training times are rough, since other jobs shared the machine. Parameters include those that are not trained, such as
-frozen embeddings and sinusoidal positions.
+- **Scores** are those of the test split in percent, unless a table says otherwise: the mean over seeds, ± the standard
+  deviation, and in brackets how many seeds have run.
+- **A configuration** is chosen on the validation split with the first seed.
+- **A difference** has its 95 % interval: a paired bootstrap over test examples and, where several seeds have run, over
+  these too. One seed says nothing about another. One in twenty of such intervals is expected to miss; other draws than
+  these 1,000 move its ends by about a twentieth of its width.
+- **`--`** marks rows without a finished run. What a paper reports, on its own data and vectors, is in separate rows.
+- **Training times** are rough, since other jobs shared the machine. Parameters include those that are not trained,
+  such as frozen embeddings and sinusoidal positions.
 
-## The tables at a glance
+## How to repeat a number
+
+    OMP_NUM_THREADS=1 python experiments/reproduce.py {table} --data DATA --only TASK/SETTING/SYSTEM --seeds N \\
+        --results again --work outputs/again
+
+Add `--configuration N` where validation chose one: it is below each such table. Digits depend on the number of
+threads, the CPU's instructions and the version of the code, and training amplifies such differences: processors with
+AVX-512 use AVX2 here, and each line names its threads and its commit. Where there is a GPU, `--launch cpu` repeats
+what ran without one.
+
+## All tables
 
 The score of the system that a table compares the others with, the highest test score among the others, and the
 former minus the latter.
@@ -56,14 +62,12 @@ READ = "[How to read and repeat these numbers](../results.md).\n"
 
 # Folder of the tables' pages.
 PAGES = "pages"
-# Folder of masked summation's page, and the file of its runs.
 SUMMATION = "masked_summation"
-SUMMATION_RUNS = f"{SUMMATION}.jsonl"
 # Marks runs of an unknown commit.
 EARLY = "†"
-EARLY_NOTE = f"{EARLY} Has a run that no commit is known of, such as early ones: today's code may give other digits."
+EARLY_NOTE = f"{EARLY} Includes a run of an unknown commit: today's code may give other digits."
 GPU_NOTE = (
-    f"{ON_GPU} Has a run on a GPU, which `experiments/results/` names: on a CPU the same seed gives other digits. "
+    f"{ON_GPU} Includes a run on a GPU, which `experiments/results/` names: a CPU gives other digits. "
     "Where others ran on a CPU, only these are timed."
 )
 # End the names of further columns: test rows that do not occur in train, another score of the same counts.
@@ -74,19 +78,11 @@ CHRF = ", chrF"
 FURTHER = {"answer_f1": (EXACT, "answer_em"), "bleu": (CHRF, "chrf"), "bleu_zh": (CHRF, "chrf")}
 # A wider table is transposed.
 MOST_COLUMNS = 8
+TEACHER = "teacher"  # its name among the systems whose speed was measured
 
 
 class Cell:
-    """
-    The finished runs of one system on one task in one setting, with the configuration that validation chose.
-
-    Args:
-        finished: the table's runs.
-        configurations: of the cell.
-
-    Raises:
-        UserError: runs were launched differently.
-    """
+    """The finished runs of one system on one task in one setting, with the configuration that validation chose."""
 
     def __init__(self, finished: FinishedRuns, configurations: list[Configuration]):
         self.cell = configurations[0].cell
@@ -121,12 +117,7 @@ class Cell:
 
     @property
     def counts(self) -> list[np.ndarray]:
-        """
-        `[examples, k]` of each run.
-
-        Raises:
-            UserError: they have been dropped.
-        """
+        """`[examples, k]` of each run."""
         if not all("counts" in run for run in self.runs):
             raise UserError(
                 f"A run of {self.cell} has no counts, since validation chose another configuration once. Delete its "
@@ -197,21 +188,10 @@ class SettingResults:
 
 
 def write_page(tables: Path, results: Path, page: Path) -> None:
-    """
-    Write the page of each table that has a finished run, in `PAGES` beside `page`; into this a summary of them all;
-    and the page of masked summation, if it has a run. The page of a table whose runs are deleted goes.
-
-    Args:
-        tables: folder of the tables' files.
-        results: folder of the finished runs; those of masked_summation.py in `SUMMATION_RUNS` (`--results`).
-        page: the file of the summary.
-
-    Raises:
-        UserError: there is no finished run.
-    """
+    """Write the page of each table that has a finished run, in `PAGES` beside `page`."""
     begun = list(Table.begun(tables, results))
-    with_summation = (results / SUMMATION_RUNS).is_file()
-    if not begun and not with_summation:
+    others = [name for name in (SUMMATION, "tfidf_vote") if (results / f"{name}.jsonl").is_file()]
+    if not begun and not others:
         raise UserError(
             f"{results} holds no finished run of a table in {tables}, and nothing is written. Name its folder and its "
             "table: reproduce.py MINE.yaml --results FOLDER --page"
@@ -228,14 +208,18 @@ def write_page(tables: Path, results: Path, page: Path) -> None:
         rows += _without_repetition([row for setting in settings for row in _summary(table, setting)])
     for path in set(tables.glob("*.y*ml")) - {table.path for table in begun}:
         (page.parent / PAGES / f"{path.stem}.md").unlink(missing_ok=True)
-    summary = INTRODUCTION.format(made_by=made_by, results=results.as_posix(), table=one)
+    text = INTRODUCTION.format(made_by=made_by, results=results.as_posix(), table=one)
     if rows:
         heads = ["table", "embeddings", "data", "system", "highest of the others", "difference"]
-        summary += markdown_table(heads, rows) + "\n"
-    if with_summation:
-        write_report(results / SUMMATION_RUNS, page.parent / SUMMATION)
-        summary += f"\nMasked summation, Table 6 and Figure 3: [its page]({SUMMATION}/results.md).\n"
-    write_text(page, summary + _notes(summary))
+        text += markdown_table(heads, rows) + "\n"
+    if SUMMATION in others:
+        masked_summation.write_report(results / f"{SUMMATION}.jsonl", page.parent / SUMMATION)
+        text += f"\nMasked summation, Table 6 and Figure 3: [its page]({SUMMATION}/results.md).\n"
+    if "tfidf_vote" in others:
+        write_text(page.parent / PAGES / "tfidf_vote.md", "\n".join(tfidf_vote.page_sections(results)) + "\n")
+        text += f"\nEnsembles of TF-IDF and an encoder: [their page]({PAGES}/tfidf_vote.md).\n"
+        text += f"\nClosed studies: [notes]({PAGES}/notes.md).\n"
+    write_text(page, text + _notes(text))
 
 
 def _notes(text: str) -> str:
@@ -290,47 +274,79 @@ def table_sections(table: Table, settings: list[SettingResults], results: Path) 
     yield from _prerequisites(table, results)
     for of_setting in settings:
         setting, cells, columns = of_setting.setting, of_setting.cells, of_setting.columns
-        differences = of_setting.differences
         yield f"## {table.settings[setting].title}\n"
-        begun = {system for (_, system), cell in cells.items() if cell.runs}
-        systems = [system for system in table.systems if system in begun]
-        titles = [column_title(table, column) for column in (*columns, *_averages(table, cells))]
-        rows = [_scores(table, system, columns, cells) for system in systems]
-        yield _table("", titles, rows + list(_paper(table, columns, cells)))
-        yield from _differences(table, columns, cells, differences)
-        # Other scores of the same runs cost nothing.
         tasks = [column for column in columns if column in table.tasks]
-        costs = [_cost(table, system, tasks, cells) for system in systems]
+        averages = _averages(table, cells)
+        yield from _scores_and_differences(
+            table, [c for c in columns if not c.endswith(REPEATED)], averages, of_setting
+        )
+        # Other scores of the same runs cost nothing.
+        costs = [_cost(table, system, tasks, cells) for system in table.systems if _has_run(system, cells)]
         yield _table("parameters, training minutes", [column_title(table, task) for task in tasks], costs)
         yield from _configurations(table, setting, tasks, cells, results)
-        if differences[table.against[0]]:
+        if of_setting.differences[table.against[0]]:
             title = f"Differences, {table.settings[setting].title}"
             yield f"![{title}](../pictures/{picture_name(table, setting)})\n"
+        repeated = [column for column in columns if column.endswith(REPEATED)]
+        if repeated:
+            yield f"### Test rows that do not occur in train, {table.settings[setting].title}\n"
+            yield from _scores_and_differences(table, repeated, {}, of_setting)
     yield from _speed(table, results)
+    if table.notes:
+        yield f"{table.notes.rstrip()}\n"
+
+
+def _scores_and_differences(
+    table: Table, columns: list[str], averages: dict[str, list[str]], of_setting: SettingResults
+) -> Iterator[str]:
+    """The scores in some columns and means, and the differences in them."""
+    cells = of_setting.cells
+    titles = [column_title(table, column).removesuffix(REPEATED) for column in (*columns, *averages)]
+    systems = [system for system in table.systems if _has_run(system, cells)]
+    rows = [_scores(table, system, columns, averages, cells) for system in systems]
+    yield _table("", titles, rows + list(_paper(table, columns, averages)))
+    yield from _differences(table, columns, averages, of_setting)
+
+
+def _has_run(system: str, cells: Cells) -> bool:
+    return any(cell.runs for (_, name), cell in cells.items() if name == system)
 
 
 def _prerequisites(table: Table, results: Path) -> Iterator[str]:
-    """The scores of prerequisites."""
-    finished = FinishedRuns(table, results)
+    """The models that were trained before the table's runs, with the first of their scores."""
+    finished, rows = FinishedRuns(table, results), []
     for name, prerequisite in table.prerequisites.items():
-        kept = finished.read_prerequisite(name)
-        if kept is None:
+        stored = finished.read_prerequisite(name)
+        if stored is None:
             continue
-        facts = [f"{score.replace('_', ' ')} {value:.4g}" for score, value in kept["scores"].items()]
-        facts += [
-            f"test {score.replace('_', ' ')} {value:.4g}" for score, value in kept.get("test_scores", {}).items()
+        on_test = stored.get("test_scores", {})
+        shown = [score for score in on_test if score in ("f1", "pearson") and "precision" in on_test] or [
+            *stored["scores"]
         ]
-        facts.append(f"{kept['parameters'] / 1e6:.2f} M parameters")
-        if kept["training_seconds"] is not None:
-            facts.append(f"{kept['training_seconds'] / 60:.0f} minutes")
-        if kept["tokens_per_second"] is not None:
-            facts.append(f"{kept['tokens_per_second']:,.0f} tokens a second")
-        if ran_on_gpu(kept):
-            facts.append(f"on one {kept['environment']['device']}")
-        yield (
-            f"{prerequisite.title} (`{prerequisite.script}`, `{prerequisite.recipe}.yaml`; its arguments and losses "
-            f"are in `{finished.file.path.as_posix()}`, run `before/{name}`), on validation: {', '.join(facts)}.\n"
+        scores = [f"{score.replace('_', ' ')} {stored['scores'][score]:.4g}" for score in shown[:2]]
+        speed, minutes = stored["tokens_per_second"], training_minutes([stored]).removeprefix(", ")
+        rows.append(
+            [
+                f"{prerequisite.title} (`before/{name}`)",
+                f"`{prerequisite.script}`, `{prerequisite.recipe}.yaml`",
+                ", ".join(scores),
+                ", ".join(f"{on_test[score]:.4g}" for score in shown[:2] if score in on_test) or "--",
+                f"{stored['parameters'] / 1e6:.2f} M",
+                minutes or "--",
+                "--" if speed is None else f"{speed:,.0f}",
+            ]
         )
+    if rows:
+        heads = ["model", "script and recipe", "validation", "test", "parameters", "minutes", "tokens a second"]
+        yield "## Models trained before\n"
+        yield f"Arguments, all scores and losses are in `{finished.file.path.as_posix()}`, by the name in brackets.\n"
+        yield markdown_table(heads, rows) + "\n"
+
+
+def read_speeds(table: Table, results: Path, task: str) -> dict[str, dict[str, float]]:
+    """Texts per second by `SETTING/SYSTEM`, or TEACHER, and batch size; empty if nothing was measured."""
+    run = FinishedRuns(table, results).file.read(f"speed/{task}")
+    return {} if run is None else run["texts_per_second"]
 
 
 def _speed(table: Table, results: Path) -> Iterator[str]:
@@ -340,8 +356,9 @@ def _speed(table: Table, results: Path) -> Iterator[str]:
         return
     yield "## Speed\n"
     yield (
-        f"Texts of the test split per second on {THREADS} threads, one by one / in batches of {BATCH_SIZES[-1]} of "
-        "like length, tokenisation and the grouping of tags included (`reproduce.py --speed`).\n"
+        "Texts of the test split per second on two threads, one by one / in batches of 32 of like length, "
+        "tokenization and the grouping of tags included. `reproduce.py --speed` of commit ac87bc8 measured them (runs "
+        "`speed/TASK` of the file).\n"
     )
     names = dict.fromkeys(name for speeds in tasks.values() for name in speeds)
     rows = [[system_title(table, name), *(_pair(speeds.get(name)) for speeds in tasks.values())] for name in names]
@@ -355,7 +372,7 @@ def system_title(table: Table, name: str) -> str:
 
 
 def _pair(speed: dict[str, float] | None) -> str:
-    return " / ".join(f"{speed[str(size)]:,.0f}" for size in BATCH_SIZES) if speed else "--"
+    return " / ".join(f"{speed[size]:,.0f}" for size in ("1", "32")) if speed else "--"
 
 
 def picture_name(table: Table, part: str) -> str:
@@ -411,10 +428,7 @@ def read_cells(table: Table, setting: str, results: Path) -> Cells:
 
 
 def _check_same_rows(place: str, cells: dict[str, Cell]) -> None:
-    """
-    Raises:
-        UserError: runs of a task in a setting were measured on different test rows.
-    """
+    """Raise UserError where runs of a task in a setting were measured on different test rows."""
     runs = [
         (f"{system}, seed {seed}", run)
         for system, cell in cells.items()
@@ -441,9 +455,9 @@ def _metric(table: Table, column: str) -> str:
     return further if suffix and column.endswith(suffix) else metric
 
 
-def _scores(table: Table, system: str, columns: list[str], cells: Cells) -> list[str]:
+def _scores(table: Table, system: str, columns: list[str], averages: dict[str, list[str]], cells: Cells) -> list[str]:
     row = [table.systems[system].title, *(str(cells.get((column, system), "--")) for column in columns)]
-    for tasks in _averages(table, cells).values():
+    for tasks in averages.values():
         row.append(summary(_mean_scores(tasks, system, cells)) + marks(_averaged(tasks, system, cells)))
     return row
 
@@ -460,27 +474,21 @@ def _averaged(tasks: list[str], system: str, cells: Cells) -> list[Cell]:
     return [cell.of_seeds(common) for cell in row] if len(row) == len(tasks) and common else []
 
 
-def _paper(table: Table, columns: list[str], cells: Cells) -> Iterator[list[str]]:
+def _paper(table: Table, columns: list[str], averages: dict[str, list[str]]) -> Iterator[list[str]]:
     """The paper's scores, a row for each system that it has; its average is over the same tasks as ours."""
     for system, scores in table.paper.items():
         numbers = [scores.get(column) for column in columns]
-        for tasks in _averages(table, cells).values():
+        for tasks in averages.values():
             averaged = [scores.get(task) for task in tasks]
             known = [score for score in averaged if score is not None]
             numbers.append(fmean(known) if len(known) == len(averaged) else None)
-        title = f"{table.systems[system].title}, the paper's"
-        yield [title, *("--" if number is None else f"{number:.1f}" for number in numbers)]
+        if any(number is not None for number in numbers):
+            title = f"{table.systems[system].title}, the paper's"
+            yield [title, *("--" if number is None else f"{number:.1f}" for number in numbers)]
 
 
 def intervals(table: Table, cells: Cells, against: str) -> Intervals:
-    """
-    How far the system `against` is ahead, by column and system; of a mean over tasks under its title.
-
-    Args:
-        table: the table.
-        cells: of one setting, from `read_cells`.
-        against: the system.
-    """
+    """How far the system `against` is ahead, by column and system; of a mean over tasks under its title."""
     ahead: Intervals = {}
     if table.split != "test":
         return ahead
@@ -498,24 +506,28 @@ def intervals(table: Table, cells: Cells, against: str) -> Intervals:
     return ahead
 
 
-def _differences(table: Table, columns: list[str], cells: Cells, differences: dict[str, Intervals]) -> Iterator[str]:
+def _differences(
+    table: Table, columns: list[str], averages: dict[str, list[str]], of_setting: SettingResults
+) -> Iterator[str]:
     """For each reference system a row for each other system; a pair of references is shown once."""
-    averages = _averages(table, cells)
-    for number, (against, ahead) in enumerate(differences.items()):
-        others = {system for _, system in ahead}.difference(table.against[:number])
-        shared = {column for column, system in ahead if system in others}
-        shown = {column: [column] for column in columns if column in shared}
-        shown |= {title: tasks for title, tasks in averages.items() if title in shared}
+    for number, (against, ahead) in enumerate(of_setting.differences.items()):
+        pairs = [(column, system) for column, system in ahead if system not in table.against[:number]]
+        shown = {column: [column] for column in columns} | averages
+        shown = {column: tasks for column, tasks in shown.items() if any(column == name for name, _ in pairs)}
+        others = {system for column, system in pairs if column in shown}
         rows = [
             [
                 table.systems[system].title,
-                *(_difference(ahead, cells, column, tasks, system, against) for column, tasks in shown.items()),
+                *(
+                    _difference(ahead, of_setting.cells, column, tasks, system, against)
+                    for column, tasks in shown.items()
+                ),
             ]
             for system in table.systems
             if system in others
         ]
         if rows:
-            titles = [column_title(table, column) for column in shown]
+            titles = [column_title(table, column).removesuffix(REPEATED) for column in shown]
             yield _table(f"{table.systems[against].title} minus", titles, rows)
 
 
@@ -544,21 +556,21 @@ def _configurations(table: Table, setting: str, tasks: list[str], cells: Cells, 
         chosen: dict[str, list[str]] = {}
         for task in tasks:
             configurations = table.configurations(task, setting, system)
-            kept = (finished.read(each, seed) for each in configurations for seed in table.seeds)
-            runs += [run for run in kept if run]
+            stored = (finished.read(each, seed) for each in configurations for seed in table.seeds)
+            runs += [run for run in stored if run]
             cell = cells.get((task, system))
             if len(configurations) > 1 and cell is not None and cell.runs and cell.chosen is not None:
                 grid = table.grid(setting, system)[cell.chosen.number]
                 values = ", ".join(f"{name} {value}" for name, value in grid.items())
                 chosen.setdefault(f"{cell.chosen.number} ({values})", []).append(column_title(table, task))
         for name, titles in chosen.items():
-            where = "" if len(chosen) == 1 else f" on {', '.join(titles)}"
-            choices.append(f"{table.systems[system].title} {name}{where}")
+            choices.append([table.systems[system].title, name, "all" if len(chosen) == 1 else ", ".join(titles)])
     if choices:
         minutes = sum(run["training_seconds"] or 0 for run in runs) / 60
         on_gpu = sum(map(ran_on_gpu, runs))
         yield (
-            f"Configurations that validation chose (`--configuration N` runs one alone): {'; '.join(choices)}. All "
-            f"{len(runs)} runs, those of the others included, trained for {minutes:,.0f} minutes"
+            f"Configurations that validation chose (`--configuration N` runs one alone). All {len(runs)} runs, those of "
+            f"the others included, trained for {minutes:,.0f} minutes"
             + (f", {on_gpu} of the runs on a GPU.\n" if on_gpu else ".\n")
         )
+        yield markdown_table(["system", "configuration", "of"], choices) + "\n"

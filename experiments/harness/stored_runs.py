@@ -1,36 +1,33 @@
-"""Finished runs, kept in a file for each table: claim, begin or resume a run, and compare it with others."""
+"""Finished runs, stored in a file for each table: claim, begin or resume a run, and compare it with others."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import combinations_with_replacement
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
 from scipy.stats import t
 
-from harness.launching import read_environment
-from harness.tables import with_kept_names
+from harness.launching import ran_on_gpu, read_environment
+from harness.tables import with_stored_names
 from modeling_star.errors import UserError
 from modeling_star.files import write_json, write_text
 from modeling_star.training.checkpoints import differences
 
 
+ON_GPU = "‡"  # marks results from a GPU
+
+
 @dataclass(frozen=True)
 class RunFile:
-    """
-    Finished runs, a line of JSON each, sorted by their name, which is under the key `run`.
-
-    Several processes may read and add runs at once.
-
-    Args:
-        path: the file, `TABLE.jsonl`.
-    """
+    """Finished runs, a line of JSON each, sorted by their name, which is under the key `run`."""
 
     path: Path
 
@@ -51,17 +48,7 @@ class RunFile:
             write_text(self.path, "".join(f"{lines[name]}\n" for name in sorted(lines)))
 
     def _lines(self) -> dict[str, str]:
-        """
-        Raises:
-            UserError: a line is no run, or a run is there twice; or the runs are files, as of version 0.2.
-        """
         if not self.path.is_file():
-            former = self.path.with_suffix("")
-            if any(former.rglob("*.json")):
-                raise UserError(
-                    f"{former} has a file for each run, as of version 0.2. Write: python experiments/gather_runs.py "
-                    f"{former}"
-                )
             return {}
         status = self.path.stat()
         return _read_lines(self.path, status.st_mtime_ns, status.st_size, status.st_ino)
@@ -90,16 +77,8 @@ def _as_line(name: str, run: dict[str, Any]) -> str:
 
 
 def check_arguments(path: object, made_with: dict[str, Any], requested: dict[str, Any]) -> None:
-    """
-    Args:
-        path: of the folder of an interrupted run, or the file and the name of a kept one.
-        made_with: its arguments.
-        requested: the arguments that it should have.
-
-    Raises:
-        UserError: they differ.
-    """
-    difference = differences(with_kept_names(made_with), with_kept_names(requested))
+    """Raise UserError where a run, named by `path`, was made with other arguments than requested."""
+    difference = differences(with_stored_names(made_with), with_stored_names(requested))
     if difference:
         raise UserError(
             f"{path} was made with other arguments ({difference}). Delete this folder or line to run it again, or "
@@ -124,15 +103,7 @@ def claim(folder: Path) -> Iterator[bool]:
 
 
 def begin(folder: Path, resumes: bool, arguments: dict[str, Any], environment: dict[str, Any]) -> None:
-    """
-    Write arguments.json and environment.json into the folder of a run that begins or resumes.
-
-    Args:
-        environment: of this process; the commit of a run that was begun in another one is unknown.
-
-    Raises:
-        UserError: the run was begun with other arguments.
-    """
+    """Write arguments.json and environment.json into the folder of a run that begins or resumes."""
     check_resumed(folder, resumes, arguments)
     if resumes and read_environment(folder) != environment:
         environment = {**environment, "commit": None}
@@ -141,38 +112,35 @@ def begin(folder: Path, resumes: bool, arguments: dict[str, Any], environment: d
 
 
 def check_resumed(folder: Path, resumes: bool, arguments: dict[str, Any]) -> None:
-    """
-    Raises:
-        UserError: the run in a folder was begun with other arguments.
-    """
+    """Raise UserError where the run in a folder was begun with other arguments."""
     begun_with = folder / "arguments.json"
     if resumes and begun_with.is_file():
         check_arguments(folder, json.loads(begun_with.read_text(encoding="utf-8")), arguments)
 
 
-def compare_rerun(rerun: dict[str, Any], kept: list[dict[str, Any]], place: int, split: str) -> tuple[str, bool]:
+def compare_rerun(rerun: dict[str, Any], stored: list[dict[str, Any]], place: int, split: str) -> tuple[str, bool]:
     """
-    How a run that was repeated differs from the kept one.
+    How a run that was repeated differs from the stored one.
 
     Args:
         rerun: the repeated run.
-        kept: the kept runs of its configuration, one for each seed.
-        place: of the kept run with the same seed among them.
+        stored: the stored runs of its configuration, one for each seed.
+        place: of the stored run with the same seed among them.
         split: whose scores are compared.
 
     Returns:
         A sentence, and whether the scores are the same to the last digit, or the new one is where 95 % of further
-        seeds are expected: `mean ± t · deviation · sqrt(1 + 1 / n)` of the kept ones.
+        seeds are expected: `mean ± t · deviation · sqrt(1 + 1 / n)` of the stored ones.
     """
-    same = kept[place]
-    scores = f"{split} {100 * rerun[split]:.2f}, kept {100 * same[split]:.2f}"
+    same = stored[place]
+    scores = f"{split} {100 * rerun[split]:.2f}, stored {100 * same[split]:.2f}"
     parts = ["validation", "test", *(["counts"] if "counts" in same else [])]
     if all(rerun.get(part) == same.get(part) for part in parts):
         return f"{scores}: equal to the last digit", True
     environments = (same.get("environment", {}), rerun.get("environment", {}))
     changes = differences(*environments)
     made = f" ({changes})" if changes else ""
-    seeds = np.array([run[split] for run in kept])
+    seeds = np.array([run[split] for run in stored])
     if len(seeds) < 2:
         return f"{scores}: different, and one seed alone has no deviation{made}", False
     half = t.ppf(0.975, len(seeds) - 1) * seeds.std(ddof=1) * (1 + 1 / len(seeds)) ** 0.5
@@ -182,12 +150,12 @@ def compare_rerun(rerun: dict[str, Any], kept: list[dict[str, Any]], place: int,
 
 
 def count_rows(run: dict[str, Any]) -> int:
-    """The number of test rows of a kept run."""
+    """The number of test rows of a stored run."""
     return len(read_counts(run["counts"])) if "counts" in run else 0
 
 
 def are_of_other_rows(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether the test rows of two kept runs differ in number or in labels."""
+    """Whether the test rows of two stored runs differ in number or in labels."""
     if "counts" not in one or "counts" not in other:
         return False
     labels = {run["references"] for run in (one, other) if "references" in run}  # early runs have none
@@ -229,3 +197,10 @@ def read_counts(text: str) -> np.ndarray:
         else:
             columns.append(np.array(column.split() if " " in column else list(column), float))
     return np.stack(columns, axis=1)
+
+
+def training_minutes(runs: Sequence[dict[str, Any]]) -> str:
+    """`, 12.3`: mean minutes of training on a CPU, or, where all ran on a GPU, there; nothing where none is known."""
+    on_cpu = [run for run in runs if not ran_on_gpu(run)]
+    seconds = [run["training_seconds"] for run in on_cpu or runs if run["training_seconds"] is not None]
+    return f", {fmean(seconds) / 60:.1f}" + ("" if on_cpu else f" {ON_GPU}") if seconds else ""

@@ -1,4 +1,4 @@
-"""The runs of a table of experiments: which are missing, how the script of each is run, and what is kept."""
+"""The runs of a table of experiments: which are missing, how the script of each is run, and what is stored."""
 
 import hashlib
 import json
@@ -16,8 +16,8 @@ import yaml
 from filelock import FileLock
 from transformers import AutoModel
 
-from harness.stored_runs import RunFile, begin, check_arguments, check_resumed, claim, write_counts
 from harness.launching import LOG, USUAL, environment, launch_settings, read_environment, run_to_the_end, script_path
+from harness.stored_runs import RunFile, begin, check_arguments, check_resumed, claim, write_counts
 from harness.tables import Configuration, Table
 from modeling_star.data.splits import load_splits, take_first
 from modeling_star.errors import UserError
@@ -31,7 +31,7 @@ from modeling_star.training.checkpoints import last_checkpoint
 
 # What a script writes last into its output folder.
 SCORES = "all_results.json"
-# What a kept run has of each test example.
+# What a stored run has of each test example.
 OF_EXAMPLES = ("counts", "references", "repeated", "repeated_by")
 
 
@@ -41,13 +41,7 @@ class PrerequisiteError(UserError):
 
 @dataclass(frozen=True)
 class FinishedRuns:
-    """
-    The kept runs of a table: lines of `TABLE.jsonl` named `TASK/SETTING/SYSTEM-CONFIGURATION-seedN`.
-
-    Args:
-        table: the table.
-        folder: of all tables' runs.
-    """
+    """The stored runs of a table: lines of `TABLE.jsonl` named `TASK/SETTING/SYSTEM-CONFIGURATION-seedN`."""
 
     table: Table
     folder: Path
@@ -62,12 +56,7 @@ class FinishedRuns:
         self.file.keep({run_name(configuration, seed): run})
 
     def read(self, configuration: Configuration, seed: int) -> dict[str, Any] | None:
-        """
-        A kept run, or `None`.
-
-        Raises:
-            UserError: it was made with other arguments than the table has now, or scored by another metric.
-        """
+        """A stored run, or `None`."""
         name = run_name(configuration, seed)
         run = self.file.read(name)
         if run is None:
@@ -80,10 +69,7 @@ class FinishedRuns:
         return run
 
     def drop_unread(self) -> None:
-        """
-        Remove from the kept runs what no page reads: what each test example adds, where validation chose another
-        configuration, or where the table reports validation scores.
-        """
+        """Remove from the stored runs what no page reads."""
         unread: set[str] = set()
         for cell in self.table.cells():
             best = self.best(cell)
@@ -99,12 +85,7 @@ class FinishedRuns:
             self.file.keep(runs)
 
     def read_prerequisite(self, name: str) -> dict[str, Any] | None:
-        """
-        A kept prerequisite, or `None`.
-
-        Raises:
-            PrerequisiteError: it was made with other arguments than the table has now.
-        """
+        """A stored prerequisite, or `None`."""
         run = self.file.read(f"before/{name}")
         if run is not None:
             where = f"{self.file.path}, run before/{name},"
@@ -117,7 +98,7 @@ class FinishedRuns:
     def find_elsewhere(
         self, arguments: dict[str, Any], metric: str, began_from: dict[str, str]
     ) -> dict[str, Any] | None:
-        """The kept run of another table with the same arguments, seed, metric and first model, or `None`."""
+        """The stored run of another table with the same arguments, seed, metric and first model, or `None`."""
         for path in sorted(self.folder.glob("*.jsonl")):
             for run in RunFile(path).read_all(f"*/*/*-seed{arguments['seed']}").values():
                 other = {"metric": metric, "began_from": began_from, "shape": fingerprint_of_shape(arguments)}
@@ -166,20 +147,13 @@ class Runner:
 
     @property
     def finished(self) -> FinishedRuns:
-        """The kept runs."""
+        """The stored runs."""
         return FinishedRuns(self.table, self.results)
 
     def missing(
         self, configurations: list[Configuration], seeds: list[int] | None
     ) -> Iterator[tuple[Configuration, int]]:
-        """
-        The missing runs of a cell, each as it is due: the best configuration is known only later.
-
-        Args:
-            configurations: of the cell.
-            seeds: for the best configuration, of which a system with seeds of its own takes those; `None`: all. The
-                table's first seed chooses the configuration.
-        """
+        """The missing runs of a cell, each as it is due: the best configuration is known only later."""
         first, choosing_seed = configurations[0], self.table.seeds[0]
         if len(configurations) > 1 and first.task in self.table.tuning_tasks(first.task):
             for configuration in configurations:
@@ -201,15 +175,12 @@ class Runner:
         return [name for name in self.table.tuning_tasks(task) if name != task]
 
     def check_same_models(self, configurations: Iterable[Configuration]) -> None:
-        """
-        Raises:
-            UserError: a kept run began from another model of a name that configurations use, or one cannot be read.
-        """
+        """Raise UserError where a stored run began from another model of a name that configurations use."""
         models: dict[str, str] = {}
         for configuration in configurations:
             models |= self._began_from(configuration.arguments)
-        for run, kept in self.finished.file.read_all("*/*/*-seed*").items():
-            began_from = kept.get("began_from", {})  # early runs have none
+        for run, stored in self.finished.file.read_all("*/*/*-seed*").items():
+            began_from = stored.get("began_from", {})  # early runs have none
             for name in began_from.keys() & models.keys():
                 if began_from[name] != models[name]:
                     raise UserError(
@@ -218,15 +189,7 @@ class Runner:
                     )
 
     def run(self, configuration: Configuration, seed: int) -> dict[str, Any] | None:
-        """
-        Run a script, or resume it, and keep its result. The same run of another table is copied.
-
-        Returns:
-            The kept result, or `None` where another process does this run.
-
-        Raises:
-            UserError: the script failed, and the message names its log.
-        """
+        """Run a script, or resume it, and store its result. The same run of another table is copied."""
         arguments = {**configuration.arguments, "seed": seed}
         prerequisites = [name for name in self.table.prerequisites if name in _placeholders(arguments)]
         if not prerequisites:  # those of another table may have the same name, and be other models
@@ -260,30 +223,25 @@ class Runner:
         return result
 
     def _run_prerequisite(self, name: str) -> None:
-        """
-        Train the model `$NAME`, or resume it, and keep its scores. Another process that needs it waits.
-
-        Raises:
-            PrerequisiteError: it failed, or was made with other arguments.
-        """
+        """Train the model `$NAME`, or resume it, and store its scores. Another process that needs it waits."""
         model = Path(self._prerequisite_model(name))
         model.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(model.parent / "running.lock"):
-            kept = self.finished.read_prerequisite(name)
+            stored = self.finished.read_prerequisite(name)
             arguments = self.table.prerequisite_arguments(name)
             resumed = False
-            if kept is None or not find_report(model, SCORES).is_file():
+            if stored is None or not find_report(model, SCORES).is_file():
                 try:
                     resumed = self._run_script(name, self.table.prerequisites[name].script, arguments, model.parent)
                 except UserError as error:
                     raise PrerequisiteError(str(error)) from None
             results = json.loads(find_report(model, SCORES).read_text(encoding="utf-8"))
             scores = metrics_only({key: value for key, value in results.items() if key.startswith("eval_")})
-            if kept is not None:
-                if kept["scores"] != scores:
+            if stored is not None:
+                if stored["scores"] != scores:
                     raise PrerequisiteError(
                         f"{model} is another model than that of {self.finished.file.path}, run before/{name}: its "
-                        f"scores are {scores}, not {kept['scores']}. Keep the runs apart: --results NAME --work NAME"
+                        f"scores are {scores}, not {stored['scores']}. Keep the runs apart: --results NAME --work NAME"
                     )
                 return
             history = json.loads(find_report(model, "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
@@ -304,26 +262,11 @@ class Runner:
             }
             self.finished.file.keep({f"before/{name}": result})
 
-    def untrained(self, script: str, arguments: dict[str, Any]) -> Path:
-        """The folder of a model that is trained for one step, once: of the same shape, tokenizer included."""
-        few = {"max_steps": 1, "max_eval_samples": 32, "max_predict_samples": 32, "seed": self.table.seeds[0]}
-        arguments = {**arguments, **few}
-        name = _fingerprint([script, arguments])
-        folder = self.work / self.table.name / "speed" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        self._run_script(f"{script} for one step", script, arguments, folder)
-        return folder / "model"
-
     def _prerequisite_model(self, name: str) -> str:
         return str(self.work / self.table.name / "before" / name / "model")
 
     def _run_script(self, title: str, script: str, arguments: dict[str, Any], folder: Path) -> bool:
-        """
-        Run a script into `folder/model`, or resume it, unless it is finished there; whether it was resumed.
-
-        Raises:
-            UserError: the script failed, or was begun here with other arguments or another model, or still runs.
-        """
+        """Run a script into `folder/model`, or resume it, unless it is finished there; whether it was resumed."""
         model, recipe = folder / "model", folder / "recipe.yaml"
         finished = find_report(model, SCORES).is_file()
         resumes = not finished and last_checkpoint(model) is not None
@@ -345,7 +288,7 @@ class Runner:
         filled = {name: self._filled(value) for name, value in arguments.items()}
         if script == "run_ner.py" and "model_name_or_path" not in arguments:  # see `tables.read_recipe`
             filled["config_overrides"] = {"use_crf": False, **filled.get("config_overrides", {})}
-        if "ngram_buckets" in filled.get("config_overrides", {}):  # kept results were made with this hash
+        if "ngram_buckets" in filled.get("config_overrides", {}):  # stored runs were made with this hash
             filled["config_overrides"] = {"ngram_hash_bits": 64, **filled["config_overrides"]}
         filled |= {"output_dir": str(model), "resume_from_checkpoint": "last"}
         write_text(recipe, yaml.safe_dump(filled, allow_unicode=True))
@@ -365,12 +308,7 @@ class Runner:
         return Template(value).safe_substitute({**self.names, **models})
 
     def _scores(self, configuration: Configuration, arguments: dict[str, Any], model: Path) -> dict[str, Any]:
-        """
-        The scores of a finished run, and what each test example adds to them.
-
-        Raises:
-            UserError: a score is absent, or differs from that of the run's predictions.
-        """
+        """The scores of a finished run, and what each test example adds to them."""
         task = self.table.tasks[configuration.task]
         name, full = SCORED_BY[MADE_BY[task.script]][task.metric]
         scores = json.loads(find_report(model, SCORES).read_text(encoding="utf-8"))
@@ -399,7 +337,7 @@ class Runner:
         if not math.isclose(score_counts(task.metric, counts), score, abs_tol=1e-4):
             raise UserError(
                 f"{model}: the test score is {score}, that of its predictions {score_counts(task.metric, counts)}. "
-                "Nothing is kept, since intervals would be those of another score."
+                "Nothing is stored, since intervals would be those of another score."
             )
         result |= {"test": score, "counts": write_counts(counts), "references": _fingerprint(run.references)}
         return result | self._repeated(configuration.task, result)
@@ -427,7 +365,7 @@ class Runner:
 
 
 def run_name(configuration: Configuration, seed: int) -> str:
-    """The name of a kept run."""
+    """The name of a stored run."""
     setting = f"{configuration.task}/{configuration.setting}"
     return f"{setting}/{configuration.system}-{configuration.number}-seed{seed}"
 
@@ -452,12 +390,7 @@ def _fingerprint(references: Any) -> str:
 
 @cache
 def _fingerprint_of_words(model: str) -> str:
-    """
-    A short hash of the word embeddings of a saved model, which fine-tuning changes.
-
-    Raises:
-        UserError: there is no such model.
-    """
+    """A short hash of the word embeddings of a saved model, which fine-tuning changes."""
     try:
         words = AutoModel.from_pretrained(model).get_input_embeddings().weight
     except (OSError, ValueError) as error:

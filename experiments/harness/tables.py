@@ -14,20 +14,13 @@ from modeling_star.errors import UserError
 from modeling_star.evaluation.compare import MADE_BY, SCORED_BY
 
 
-# Flags that were renamed -> the names that kept results have.
-KEPT_NAMES = {"embeddings_name_or_path": "embeddings_from", "sample_by": "text_unit"}
+# Flags that were renamed -> the names that stored runs have.
+STORED_NAMES = {"embeddings_name_or_path": "embeddings_from", "sample_by": "text_unit"}
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """
-    One system on one task in one setting, with one of its configurations.
-
-    Args:
-        task, setting, system: their names in the table.
-        number: which configuration, from 0.
-        arguments: all arguments of the script but the seed and the output folder.
-    """
+    """One system on one task in one setting, with one of its configurations."""
 
     task: str
     setting: str
@@ -118,17 +111,12 @@ class Table:
     averages: dict[str, list[str] | None] = field(default_factory=dict)
     arguments: dict[str, Any] = field(default_factory=dict)
     paper: dict[str, dict[str, int | float]] = field(default_factory=dict)
-    collection: str | None = None
+    notes: str = ""
     path: Path | None = None
 
     @classmethod
     def read(cls, path: Path) -> "Table":
-        """
-        Read a table's file, such as `experiments/tables/NAME.yaml`.
-
-        Raises:
-            UserError: there is no such file, or it does not describe a table.
-        """
+        """Read a table's file, such as `experiments/tables/NAME.yaml`."""
         if not path.is_file():
             names = ", ".join(sorted(p.stem for p in path.parent.glob("*.yaml"))) or "none"
             raise UserError(f"There is no table {path.stem}; {path.parent} has {names}.")
@@ -139,13 +127,7 @@ class Table:
 
     @classmethod
     def from_content(cls, name: str, content: Any, path: Path | None = None) -> "Table":
-        """
-        A table from the content of its file.
-
-        Raises:
-            TypeError, StrictDataclassError: a key is unknown or absent, or has a value of another type.
-            ValueError: a name refers to nothing, or a seed is given twice.
-        """
+        """A table from the content of its file."""
         if not isinstance(content, dict):
             raise TypeError("it holds no mapping of keys to values")
         fields = {("prerequisites" if key == "before" else key): value for key, value in content.items()}
@@ -188,7 +170,7 @@ class Table:
     @classmethod
     def begun(cls, tables: Path, results: Path) -> "Iterator[Table]":
         """The tables of a folder that have finished runs in another, by name."""
-        names = {path.stem for path in [*results.glob("*.jsonl"), *results.glob("*/")]}  # folders of version 0.2
+        names = {path.stem for path in results.glob("*.jsonl")}
         return (cls.read(path) for path in sorted(tables.glob("*.y*ml")) if path.stem in names)
 
     @property
@@ -216,12 +198,7 @@ class Table:
         return self.tuned_on or [task]
 
     def configurations(self, task: str, setting: str, system: str) -> list[Configuration]:
-        """
-        The configurations of one cell; none where the table does not have the system in the setting or the task.
-
-        Raises:
-            UserError: the table reports test scores, and the test file is removed.
-        """
+        """The configurations of one cell; none where the table does not have the system in the setting or the task."""
         of_task, of_setting, of_system = self.tasks[task], self.settings[setting], self.systems[system]
         named = [(setting, of_system.settings), (task, of_system.tasks), (task, of_setting.tasks)]
         if any(names is not None and name not in names for name, names in named):
@@ -278,24 +255,19 @@ def split_files(data: str) -> dict[str, str]:
     return {f"{split}_file": f"$DATA/{data}/{split}.jsonl.gz" for split in ("train", "validation", "test")}
 
 
-def with_kept_names(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arguments under the names that kept results have."""
-    return {KEPT_NAMES.get(name, name): value for name, value in arguments.items()}
+def with_stored_names(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments under the names that stored runs have."""
+    return {STORED_NAMES.get(name, name): value for name, value in arguments.items()}
 
 
 def read_recipe(name: str) -> dict[str, Any]:
-    """
-    The arguments of a recipe, which is a file or `configuration/recipes/NAME.yaml`, without the `use_crf: false` of
-    taggers: kept results were made when this was the default, and `Runner` writes it for each run.
-
-    Raises:
-        UserError: there is no such file.
-    """
+    """The arguments of a recipe: a file, or `configuration/recipes/NAME.yaml`."""
+    # Without the `use_crf: false` of taggers, the default when stored runs were made: `Runner` adds it.
     path = Path(name) if name.endswith(".yaml") else Path("configuration/recipes") / f"{name}.yaml"
     if not path.is_file():
         names = ", ".join(sorted(each.stem for each in path.parent.glob("*.yaml")))
         raise UserError(f"There is no recipe {path}; there are {names or 'none: run from the project folder'}.")
-    arguments = with_kept_names(yaml.safe_load(path.read_text(encoding="utf-8")))
+    arguments = with_stored_names(yaml.safe_load(path.read_text(encoding="utf-8")))
     overrides = {name: value for name, value in arguments.pop("config_overrides", {}).items() if name != "use_crf"}
     return arguments | ({"config_overrides": overrides} if overrides else {})
 
@@ -303,7 +275,7 @@ def read_recipe(name: str) -> dict[str, Any]:
 def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     """`below` overridden by `above`, mappings within them likewise; `None` removes a key."""
     result = dict(below)
-    for key, value in with_kept_names(above).items():
+    for key, value in with_stored_names(above).items():
         if value is None:
             result.pop(key, None)
         elif isinstance(value, dict) and isinstance(result.get(key), dict):

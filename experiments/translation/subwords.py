@@ -99,12 +99,7 @@ def _normalizer(lower_case: bool) -> normalizers.Normalizer:
 
 
 def start_and_end(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
-    """
-    The ids of a decoder's first and last token.
-
-    Raises:
-        ValueError: the tokenizer has no such tokens.
-    """
+    """The ids of a decoder's first and last token."""
     starts = (tokenizer.bos_token_id, tokenizer.cls_token_id, tokenizer.pad_token_id)
     ends = (tokenizer.eos_token_id, tokenizer.sep_token_id)
     start, end = (next((index for index in ids if index is not None), None) for ids in (starts, ends))

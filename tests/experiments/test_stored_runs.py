@@ -1,19 +1,16 @@
 """The file of a table's finished runs."""
 
 import json
-import runpy
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
+from harness.results_page import Cell
+from harness.stored_runs import RunFile, read_counts, write_counts
+from harness.tables import Table
 from hypothesis import given
 from hypothesis import strategies as st
-from harness.stored_runs import RunFile, read_counts, write_counts
-from harness.results_page import Cell
-from harness.tables import Table
-from script_runner import EXPERIMENTS
 from table_samples import keep, page_of, runner_of, write_table
 
 from modeling_star.errors import UserError
@@ -21,7 +18,7 @@ from modeling_star.evaluation.bootstrap import count_examples
 
 
 def test_of_runs_that_are_added_at_once_none_is_lost(tmp_path: Path) -> None:
-    path = tmp_path / "kept" / "two.jsonl"
+    path = tmp_path / "stored" / "two.jsonl"
     names = [f"films/none/star-0-seed{seed}" for seed in range(60)]
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda name: RunFile(path).keep({name: {"test": 0.5}}), names))
@@ -72,35 +69,13 @@ def test_counts_of_any_numbers_are_read_as_they_were_written(rows: list[tuple[fl
     assert np.array_equal(read_counts(write_counts(counts)), counts)
 
 
-def test_counts_are_short_and_those_of_version_0_2_are_read() -> None:
+def test_counts_are_short_and_may_have_spaces() -> None:
     rows = np.array([[1, 1, 12], [0, 1, 3], [1, 1, 0]])
     assert write_counts(rows) == "101; 1x3; 12 3 0"
     pearson = count_examples("pearson", [1987.123, 1990.0], [0.1, 1 / 3])  # squares, to the last digit
     assert write_counts(pearson) == f"1x2; 1987.123 1990; 0.1 {1 / 3}; 1*1; 2*2; 1*2"
     assert np.array_equal(read_counts(write_counts(pearson)), pearson)
     assert read_counts("1 0 1; 1 1 1; 12 3 0").tolist() == rows.tolist()
-
-
-def test_runs_of_a_file_each_are_refused_until_they_are_gathered(
-    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runner = runner_of(table, tmp_path)
-    (star,) = table.configurations("films", "bert", "star")
-    keep(runner, star, 1, validation=0.5, correct="1100", repeated="0110")
-    run = runner.finished.read(star, 1)
-    runner.finished.file.path.unlink()
-    folder = tmp_path / "results" / "two"
-    path = folder / "films" / "bert" / "star-0-seed1.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps(run), encoding="utf-8")
-    with pytest.raises(UserError) as refused:
-        page_of(tmp_path)
-    command = str(refused.value).split("python experiments/")[1].split()
-    monkeypatch.setattr(sys, "argv", command)
-    runpy.run_path(str(EXPERIMENTS / command[0]), run_name="__main__")
-    assert not folder.exists()
-    assert runner.finished.read(star, 1) == {**(run or {}), "counts": "1100; 1x4", "repeated": [1, 2]}
-    assert "| Star | 50.0 (1) |" in page_of(tmp_path)
 
 
 def test_counts_that_no_page_reads_are_dropped(table: Table, tmp_path: Path) -> None:

@@ -1,29 +1,25 @@
-"""experiments/pictures/results_*.png: differences of a table's first reference system to the others, and speeds."""
+"""The pictures of the pages: differences of a table's first reference system to the others, and scores over speed."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
-from harness.results_page import column_title, intervals, picture_name, read_cells, system_title
-from harness.speed import BATCH_SIZES, TEACHER, read_speeds, teacher_of
-from harness.table_runs import FinishedRuns
+from harness.results_page import (
+    TEACHER,
+    FinishedRuns,
+    column_title,
+    intervals,
+    picture_name,
+    read_cells,
+    read_speeds,
+    system_title,
+)
 from harness.tables import Table
 from modeling_star.evaluation.reports import new_figure, save_figure
 
 
 def write_pictures(tables: Path, results: Path, folder: Path) -> list[Path]:
-    """
-    Draw the differences of every setting that has any, a mark for the difference, a line for its 95 % interval; and
-    scores over speed.
-
-    Args:
-        tables: folder of the tables' files.
-        results: folder of the finished runs.
-        folder: where the pictures go.
-
-    Returns:
-        The files written.
-    """
+    """Draw the differences of every setting that has any, a mark for the difference, a line for its 95 % interval."""
     begun = list(Table.begun(tables, results))
     made = [_draw(table, setting, results, folder) for table in begun for setting in table.settings]
     made += [_draw_speed(table, results, folder) for table in begun]
@@ -36,11 +32,11 @@ def _draw(table: Table, setting: str, results: Path, folder: Path) -> Path | Non
         return None
     tasks = list(dict.fromkeys(task for task, _ in differences))
     systems = [system for system in table.systems if any(place[1] == system for place in differences)]
-    room = len(systems) + 1
-    figure, (axis,) = new_figure(7.0, 1.4 + 0.16 * len(tasks) * room)
+    height_of_task = len(systems) + 1
+    figure, (axis,) = new_figure(7.0, 1.4 + 0.16 * len(tasks) * height_of_task)
     for number, system in enumerate(systems):
         ends = [
-            (row * room + number, differences[task, system])
+            (row * height_of_task + number, differences[task, system])
             for row, task in enumerate(tasks)
             if (task, system) in differences
         ]
@@ -58,12 +54,13 @@ def _draw(table: Table, setting: str, results: Path, folder: Path) -> Path | Non
         )
     axis.axvline(0.0, color="black", linewidth=0.8)
     axis.set_yticks(
-        [row * room + (len(systems) - 1) / 2 for row in range(len(tasks))], [column_title(table, t) for t in tasks]
+        [row * height_of_task + (len(systems) - 1) / 2 for row in range(len(tasks))],
+        [column_title(table, t) for t in tasks],
     )
-    axis.set_ylim(len(tasks) * room - 1, -1)
+    axis.set_ylim(len(tasks) * height_of_task - 1, -1)
     axis.set_xlabel(f"{table.systems[table.against[0]].title} minus the other, in points")
     axis.grid(axis="x", alpha=0.3)
-    figure.legend(loc="outside lower center", fontsize="small", frameon=False)  # beside long names it leaves no room
+    figure.legend(loc="outside lower center", fontsize="small", frameon=False)  # beside long names it leaves no place
     title = f"{table.title}, {table.settings[setting].title}"
     return save_figure(figure, folder / picture_name(table, setting), title)
 
@@ -81,7 +78,7 @@ def _draw_speed(table: Table, results: Path, folder: Path) -> Path | None:
             number = names.index(name)
             axis.scatter([speed], [100 * score], marker=markers[number % len(markers)], color=f"C{number % 10}", s=45)
         axis.set_xscale("log")
-        axis.set_xlabel(f"texts per second, batches of {BATCH_SIZES[-1]}")
+        axis.set_xlabel("texts per second, batches of 32")
         axis.set_ylabel(table.tasks[task].metric.replace("_", " "))
         axis.set_title(table.tasks[task].title, fontsize=10)
         axis.grid(alpha=0.3)
@@ -102,12 +99,12 @@ def _points(table: Table, results: Path, task: str) -> Iterator[tuple[str, float
         for (column, system), cell in read_cells(table, setting, results).items():
             if column == task and cell.runs:
                 scores[f"{setting}/{system}"] = fmean(cell.scores)
-    teacher = teacher_of(table, task)
-    if teacher is not None:
-        kept = FinishedRuns(table, results).read_prerequisite(teacher) or {}
+    teacher = table.tasks[task].arguments.get(TEACHER, "")[1:]
+    if teacher in table.prerequisites:
+        stored = FinishedRuns(table, results).read_prerequisite(teacher) or {}
         metric = table.tasks[task].metric.removeprefix("entity_")
-        if metric in kept.get("test_scores", {}):
-            scores[TEACHER] = kept["test_scores"][metric]
+        if metric in stored.get("test_scores", {}):
+            scores[TEACHER] = stored["test_scores"][metric]
     for name, speed in speeds.items():
         if name in scores:
-            yield name, speed[str(BATCH_SIZES[-1])], scores[name]
+            yield name, speed["32"], scores[name]
