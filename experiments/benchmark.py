@@ -395,7 +395,6 @@ def reader(source: str, options: Options) -> Callable[[], object]:
     """A pass of the saved classifier FOLDER[@TOKENS] over the first texts of --texts, in batches of like length."""
     folder, _, limit = source.partition("@")
     texts = sorted(read_file(options.texts)["text"][: options.count_texts], key=len)
-    starts = range(0, len(texts), options.batch_size)
     if (Path(folder) / "tfidf.json").is_file():
         predictor = Predictor(folder, batch_size=options.batch_size)
         return lambda: list(predictor.predict(texts))
@@ -406,12 +405,8 @@ def reader(source: str, options: Options) -> Callable[[], object]:
     call = prepared(model.eval().to(options.device), options)
     cut = {"truncation": True, "max_length": int(limit)} if limit else {}
     encoded = sorted(tokenizer(texts, verbose=False, **cut)["input_ids"], key=len)
-    batches = [
-        tokenizer.pad({"input_ids": encoded[start : start + options.batch_size]}, return_tensors="pt").to(
-            options.device
-        )
-        for start in starts
-    ]
+    parts = [encoded[start : start + options.batch_size] for start in range(0, len(encoded), options.batch_size)]
+    batches = [tokenizer.pad({"input_ids": part}, return_tensors="pt").to(options.device) for part in parts]
 
     @torch.no_grad()
     def read() -> None:
@@ -621,7 +616,7 @@ def page(options: Options, workloads: Sequence[Workload], rows: Sequence[dict[st
         *(
             f"{each.name}: {sum(map(len, each.batches)):,} texts, {each.tokens:,} tokens, longest {each.longest:,}."
             for each in workloads
-            if "x" not in each.name
+            if not re.fullmatch(r"\d+x\d+", each.name)
         ),
         _table(rows),
     ]

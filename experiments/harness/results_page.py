@@ -467,6 +467,11 @@ def _mean_scores(tasks: list[str], system: str, cells: Cells) -> list[float]:
     return [fmean(scores) for scores in zip(*(cell.scores for cell in _averaged(tasks, system, cells)), strict=True)]
 
 
+def mean_of_cells(tasks: list[str], system: str, cells: Cells) -> tuple[str, str]:
+    """A system's mean over tasks and its parameters, as model cards have them."""
+    return summary(_mean_scores(tasks, system, cells)), f"{cells[tasks[0], system].runs[0]['parameters'] / 1e6:.2f} M"
+
+
 def _averaged(tasks: list[str], system: str, cells: Cells) -> list[Cell]:
     """A system's cells of some tasks, with the seeds that all of them have; empty where there is none."""
     row = [cells[task, system] for task in tasks if (task, system) in cells]
@@ -569,8 +574,8 @@ def _configurations(table: Table, setting: str, tasks: list[str], cells: Cells, 
         minutes = sum(run["training_seconds"] or 0 for run in runs) / 60
         on_gpu = sum(map(ran_on_gpu, runs))
         yield (
-            f"Configurations that validation chose (`--configuration N` runs one alone). All {len(runs)} runs, those of "
-            f"the others included, trained for {minutes:,.0f} minutes"
+            f"Configurations that validation chose (`--configuration N` runs one alone). All {len(runs)} runs, those "
+            f"of the others included, trained for {minutes:,.0f} minutes"
             + (f", {on_gpu} of the runs on a GPU.\n" if on_gpu else ".\n")
         )
         yield markdown_table(["system", "configuration", "of"], choices) + "\n"

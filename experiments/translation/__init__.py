@@ -3,12 +3,13 @@ Translation, for experiments/tables/translation.yaml: encoders of the package wi
 
 Importing it makes the models known to `AutoModelForSeq2SeqLM`. With `experiments/` on the path:
 
-    from translation import TextEncoderDecoderConfig, TextEncoderDecoderModel
+    from translation import TextEncoderDecoderConfig, TextEncoderDecoderModel, translate
 """
 
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
 from .configuration_encoder_decoder import TextEncoderDecoderConfig
+from .generation import translate
 from .modeling_encoder_decoder import TextEncoderDecoderModel
 
 
@@ -18,4 +19,4 @@ AutoModelForSeq2SeqLM.register(TextEncoderDecoderConfig, TextEncoderDecoderModel
 TextEncoderDecoderConfig.register_for_auto_class()
 TextEncoderDecoderModel.register_for_auto_class("AutoModelForSeq2SeqLM")
 
-__all__ = ["TextEncoderDecoderConfig", "TextEncoderDecoderModel"]
+__all__ = ["TextEncoderDecoderConfig", "TextEncoderDecoderModel", "translate"]

@@ -5,8 +5,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel
+from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
 
+from modeling_star.models.heads import eval_mode
 from modeling_star.models.modeling_encoder import longest_input
 
 
@@ -61,6 +62,37 @@ def generate_translations(
     # After a caller's processors, so that none of them keeps a translation from its end.
     processors = LogitsProcessorList([*(options.pop("logits_processor", None) or []), limit])
     return model.generate(**inputs, logits_processor=processors, max_length=longest, **options)
+
+
+def translate(
+    texts: str | list[str],
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    batch_size: int = 32,
+    max_extra_tokens: int = 50,
+    **options: Any,
+) -> list[str]:
+    """
+    Translate texts; that of an empty text is empty.
+
+    Args:
+        texts: one or several.
+        model, tokenizer: a model of run_translation.py, or any other sequence-to-sequence model, and its tokenizer.
+        batch_size: texts translated at once; the result does not depend on it.
+        max_extra_tokens: the maximum number of tokens that a translation has more than its text.
+        options: of `generate`, in place of the saved ones: `num_beams=1`.
+    """
+    given = [texts] if isinstance(texts, str) else list(texts)
+    full, results = [text for text in given if text.strip()], []
+    with eval_mode(model):
+        for start in range(0, len(full), batch_size):
+            inputs = tokenizer(full[start : start + batch_size], return_tensors="pt", padding=True)
+            inputs.pop("token_type_ids", None)
+            ids = generate_translations(model, dict(inputs.to(model.device)), max_extra_tokens, **options)
+            results += [text.strip() for text in tokenizer.batch_decode(ids, skip_special_tokens=True)]
+    left = iter(results)
+    return [next(left) if text.strip() else "" for text in given]
 
 
 def _longest_translation(model: PreTrainedModel) -> int | None:

@@ -15,6 +15,7 @@ from transformers import (
     MarianMTModel,
     SuppressTokensLogitsProcessor,
 )
+from translation import translate
 from translation.builders import fresh_translator, set_generation
 from translation.generation import SourceLengthLimit, generate_translations
 from translation.parallel_text import encode_translations, prepare_translation
@@ -179,12 +180,12 @@ def test_a_standard_transformer_writes_the_same_alone_and_in_a_batch(tokenizer: 
     texts, options = [TEXTS[0], "I", TEXTS[3] + " " + TEXTS[5]], {"num_beams": 4, "length_penalty": 0.5}
 
     def written(*given: str) -> list[str]:
-        ids = generate_translations(model, dict(tokenizer(given, padding=True, return_tensors="pt")), 4, **options)
-        return tokenizer.batch_decode(ids, skip_special_tokens=True)
+        return translate([*given], model, tokenizer, max_extra_tokens=4, **options)
 
     together = written(*texts)
     assert together == [text for given in texts for text in written(given)]
     assert len(set(together)) == 3
+    assert translate(["", texts[1], " "], model, tokenizer, max_extra_tokens=4, **options) == ["", together[1], ""]
     inputs = dict(tokenizer(texts, padding=True, return_tensors="pt"))
     ids = generate_translations(model, inputs, 4)
     lengths = (ids != 0).sum(1) - 1  # without the start
