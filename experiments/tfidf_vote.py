@@ -11,6 +11,8 @@ validation split of the sets is not used. Labels and predictions of the test tex
 """
 
 import argparse
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,19 +22,11 @@ from typing import Any
 import numpy as np
 from harness.stored_runs import RunFile
 
-from modeling_star.commands.parser import from_values
 from modeling_star.data.readers import read_file
 from modeling_star.evaluation.bootstrap import bootstrap_mean, count_examples, score_counts
 from modeling_star.evaluation.reports import markdown_table
 from modeling_star.inference.explain import encoder_alone
 from modeling_star.inference.prediction import Predictor
-from modeling_star.runs.run import run
-from modeling_star.tasks.sequence_classification import ClassificationTask
-from modeling_star.training.arguments import (
-    ClassificationArguments,
-    ClassificationModelArguments,
-    LabelRunArguments,
-)
 
 
 RESULTS = Path("experiments/results")
@@ -58,7 +52,6 @@ star-plus with n-grams on MiniLM's frozen word embeddings, scikit-learn's TF-IDF
 (scikit-learn's `VotingClassifier`). One seed; train and validation are the training texts. A closed study:
 `experiments/voting.py` of commit ac87bc8 made `experiments/results/voting.jsonl`.
 """
-GROUPS = (ClassificationModelArguments, ClassificationArguments, LabelRunArguments)
 Answers = dict[str, Any]
 
 
@@ -88,18 +81,27 @@ def answers_of(data: Path, seed: int) -> Answers:
     def predicted(predictor: Predictor) -> str:
         return "".join(found[0]["label"] for _, found in predictor.predict(texts))
 
-    def trained(folder: str, **given: Any) -> float:
-        files = {f"{split}_file": str(data / f"{split}.jsonl.gz") for split in ("train", "test")}
-        training = {"seed": seed, "do_train": True, "do_eval": True, "disable_tqdm": True, "output_dir": folder}
+    def trained(folder: str, *flags: str) -> float:
+        command = [
+            sys.executable,
+            "-m",
+            "modeling_star",
+            "glue",
+            "--do_train",
+            "--do_eval",
+            "--disable_tqdm=true",
+            *flags,
+        ]
+        command += [f"--{split}_file={data / split}.jsonl.gz" for split in ("train", "test")]
         started = time.perf_counter()
-        run(ClassificationTask, *from_values(GROUPS, {**files, **training, **given}))
+        subprocess.run([*command, f"--seed={seed}", f"--output_dir={folder}"], check=True, stdout=subprocess.DEVNULL)
         return time.perf_counter() - started
 
     answers: Answers = {"labels": "".join(map(str, rows["label"][:]))}
     with tempfile.TemporaryDirectory() as folder:
-        seconds = {"TF-IDF": trained(f"{folder}/tfidf", model_type="tfidf")}
+        seconds = {"TF-IDF": trained(f"{folder}/tfidf", "--model_type=tfidf")}
         answers["TF-IDF"] = predicted(Predictor(f"{folder}/tfidf"))
-        seconds["all"] = trained(f"{folder}/ensemble", num_train_epochs=5, tfidf_baseline=False)
+        seconds["all"] = trained(f"{folder}/ensemble", "--num_train_epochs=5", "--tfidf_baseline=false")
         predictor = Predictor(f"{folder}/ensemble")
         answers["ensemble"] = predicted(predictor)
         with encoder_alone(predictor.model):

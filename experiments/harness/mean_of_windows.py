@@ -1,7 +1,7 @@
 """
-A BERT that reads a long text in windows: the usual baseline for long documents.
+A BERT that processes a long text in windows: the usual baseline for long documents.
 
-This file is saved beside the model (`trust_remote_code`), so that it imports nothing of the project.
+This file is saved with the model (`trust_remote_code`), so that it imports nothing of the project.
 """
 
 from typing import Any
@@ -51,18 +51,18 @@ class MeanOfWindowsForSequenceClassification(PreTrainedModel):
         self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor | None = None, **_: Any
     ) -> SequenceClassifierOutput:
         """`[b, n]` whole texts between [CLS] and [SEP], padded on the right; labels `[b]`."""
-        room = self.config.window - 2
+        length_of_window = self.config.window - 2
         lengths = (attention_mask.sum(1) - 2).tolist()
         windows: list[Tensor] = []
         of_text: list[int] = []
         for row, length in enumerate(lengths):
             body = input_ids[row, 1 : length + 1]
-            parts = body.split(room) if length else [body]
+            parts = body.split(length_of_window) if length else [body]
             windows += parts
             of_text += [row] * len(parts)
         pooled = input_ids.new_zeros(len(windows), self.encoder.config.hidden_size, dtype=self.dtype)
-        full = [number for number, part in enumerate(windows) if len(part) == room]
-        short = [number for number, part in enumerate(windows) if len(part) < room]
+        full = [number for number, part in enumerate(windows) if len(part) == length_of_window]
+        short = [number for number, part in enumerate(windows) if len(part) < length_of_window]
         for numbers in filter(None, (full, short)):  # full ones need no mask, which is faster
             pooled[numbers] = self._pooled([windows[number] for number in numbers]).to(pooled)
         texts = torch.tensor(of_text, device=pooled.device)

@@ -71,7 +71,7 @@ def prepare_translation(
     target_column: str | None = None,
     drop_empty: bool = False,
 ) -> TranslationData:
-    """Check the rows of parallel texts, and bring them to the columns "source" and "target"."""
+    """Check the rows of parallel texts, and rename their columns to "source" and "target"."""
     column, source, target = find_translation_columns(splits, source_column, target_column)
     logger.info("Texts: %r; translations: %r.", source, target)
     names = {SOURCE: source, TARGET: target}
