@@ -31,7 +31,7 @@ def main() -> None:
         model.encoder.layer = type(layers)(layers[number] for number in arguments.layers)
         model.config.num_hidden_layers = len(arguments.layers)
     if arguments.mean_of_windows:
-        from lab.mean_of_windows import MeanOfWindowsConfig, MeanOfWindowsForSequenceClassification
+        from harness.mean_of_windows import MeanOfWindowsConfig, MeanOfWindowsForSequenceClassification
 
         model.config.attention_probs_dropout_prob = 0.0
         ends = {"cls_token_id": tokenizer.cls_token_id, "sep_token_id": tokenizer.sep_token_id}

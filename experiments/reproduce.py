@@ -1,15 +1,15 @@
 #!/usr/bin/env python
 """
-Run a table of experiments (experiments/tables), and write the pages and the encoders' cards.
+Run a table of experiments (experiments/tables), and write the pages.
 
     python experiments/reproduce.py english --data DATA            every run that experiments/results/ does not have
     python experiments/reproduce.py english --data DATA --only sst2/contextual
     python experiments/reproduce.py table3 --data DATA --systems star tfidf
     python experiments/reproduce.py table3 --data DATA --only MR/static/star --check      run again, and compare
-    python experiments/reproduce.py --page        results.md, pages/ and model_cards/ from results/, without any run
+    python experiments/reproduce.py --page        results.md and pages/ from results/, without any run
     python experiments/reproduce.py mine.yaml --data DATA          a custom table (experiments/README.md)
 
-An interrupted run resumes; a finished one is kept in experiments/results/ and not repeated. Several of these commands
+An interrupted run resumes; a finished one is stored in experiments/results/ and not repeated. Several commands
 may run at once (with OMP_NUM_THREADS=1 one for each core): each takes runs that no other does.
 """
 
@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 
 
 if TYPE_CHECKING:
-    from lab.table_runs import Runner
-    from lab.tables import Configuration, Table
+    from harness.table_runs import Runner
+    from harness.tables import Configuration, Table
 
 TABLES, RESULTS = Path("experiments/tables"), Path("experiments/results")
 _WAIT = 10.0  # seconds until it is checked again what another process does
@@ -54,15 +54,13 @@ def main() -> None:
         failed = False if arguments.page else run_table(arguments, file)
         if arguments.list or arguments.check:
             sys.exit(1 if failed else 0)
-        from lab.results_cards import write_cards
-        from lab.results_page import write_page
-        from lab.results_pictures import write_pictures
+        from harness.pictures import write_pictures
+        from harness.results_page import write_page
 
         folder = Path("experiments") if ours else arguments.results
         page = folder / "results.md"
         write_page(tables, arguments.results, page)
         write_pictures(tables, arguments.results, folder / "pictures")
-        write_cards(tables, arguments.results, Path("model_cards") if ours else folder / "model_cards", page)
     except UserError as error:
         sys.exit(f"reproduce.py: {error}")
     sys.exit(1 if failed else 0)
@@ -89,10 +87,9 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--work", type=Path, default=Path("outputs/reproduce"), help="models and logs of the runs")
     add("--keep_models", action="store_true", help="keep the weights of every run")
-    add("--speed", action="store_true", help="measure the texts per second of the selected systems on two threads")
-    add("--check", action="store_true", help="run kept runs again in --work, and compare their scores")
+    add("--check", action="store_true", help="run stored runs again in --work, and compare their scores")
     add("--list", action="store_true", help="list the missing runs")
-    add("--page", action="store_true", help="only write experiments/results.md, experiments/pages/ and model_cards/")
+    add("--page", action="store_true", help="only write experiments/results.md and experiments/pages/")
     return parser
 
 
@@ -106,9 +103,9 @@ def table_file(name: str | None) -> Path:
 
 def run_table(arguments: argparse.Namespace, file: Path) -> bool:
     """Run what is missing of a table; whether a run failed, or could not be chosen."""
-    from lab.launching import accelerate_launch, round_as_avx2
-    from lab.table_runs import Runner
-    from lab.tables import Table
+    from harness.launching import accelerate_launch, round_as_avx2
+    from harness.table_runs import Runner
+    from harness.tables import Table
 
     table = Table.read(file)
     runner = Runner(
@@ -131,11 +128,6 @@ def run_table(arguments: argparse.Namespace, file: Path) -> bool:
             due += [f"the best configuration, chosen on {', '.join(waits)}"] if waits else []
             print(f"{cell[0].cell}: {', '.join(due) or 'finished'}")
         return False
-    if arguments.speed:
-        from lab.speed import measure_speed
-
-        measure_speed(runner, cells)
-        return False
     round_as_avx2()
     folders = {name: Path(arguments.data) / task.data for name, task in table.tasks.items()}
     absent = sorted({str(folders[cell[0].task]) for cell in cells if not folders[cell[0].task].is_dir()})
@@ -149,8 +141,8 @@ def run_table(arguments: argparse.Namespace, file: Path) -> bool:
     failed = run_cells(runner, cells, seeds)
     runner.finished.drop_unread()
     if finished:
-        kept = runner.finished.file.path
-        print(f"{finished} of {len(cells)} cells were finished before, kept in {kept}: nothing of them has run.")
+        stored = runner.finished.file.path
+        print(f"{finished} of {len(cells)} cells were finished before, stored in {stored}: nothing of them has run.")
         print("To measure them again: --results again --work outputs/again")
     waiting = {cell[0].cell: runner.waits_for(cell) for cell in cells if runner.waits_for(cell)}
     if waiting:
@@ -164,12 +156,7 @@ def run_table(arguments: argparse.Namespace, file: Path) -> bool:
 
 
 def selected_cells(arguments: argparse.Namespace, table: "Table") -> list[list["Configuration"]]:
-    """
-    The configurations of each cell that --only, --systems and --configuration select.
-
-    Raises:
-        UserError: they select none, or --seeds names one that the page would not show.
-    """
+    """The configurations of each cell that --only, --systems and --configuration select."""
     from modeling_star.errors import UserError
 
     systems, number = arguments.systems or list(table.systems), arguments.configuration
@@ -187,14 +174,8 @@ def selected_cells(arguments: argparse.Namespace, table: "Table") -> list[list["
 
 
 def run_cells(runner: "Runner", cells: list[list["Configuration"]], seeds: list[int] | None) -> bool:
-    """
-    Run what is missing of some cells, repeatedly while one run, which chooses a configuration, makes others due;
-    whether a run failed.
-
-    Raises:
-        UserError: other processes do all of these runs.
-    """
-    from lab.table_runs import PrerequisiteError
+    """Run what is missing of some cells, repeatedly while one run, which chooses a configuration, makes others due."""
+    from harness.table_runs import PrerequisiteError
     from tqdm import tqdm
 
     from modeling_star.errors import UserError
@@ -242,14 +223,8 @@ def run_cells(runner: "Runner", cells: list[list["Configuration"]], seeds: list[
 
 
 def check_cells(runner: "Runner", cells: list[list["Configuration"]], seeds: list[int] | None) -> bool:
-    """
-    Run again, in the folder of work, the kept runs of some cells, and print for each whether its scores are equal to
-    the last digit, or within the deviation over seeds; whether one is neither, or failed.
-
-    Raises:
-        UserError: there is no kept run among them.
-    """
-    from lab.kept_runs import compare_rerun
+    """Repeat stored runs, and print for each whether its scores are equal or close; whether one is neither."""
+    from harness.stored_runs import compare_rerun
 
     from modeling_star.errors import UserError
 
@@ -259,14 +234,14 @@ def check_cells(runner: "Runner", cells: list[list["Configuration"]], seeds: lis
         read = {
             seed: runner.finished.read(configuration, seed) for seed in runner.table.seeds_of(configuration.system)
         }
-        kept = {seed: run for seed, run in read.items() if run}
-        chosen = [seed for seed in kept if seeds is None or seed in seeds]
+        stored = {seed: run for seed, run in read.items() if run}
+        chosen = [seed for seed in stored if seeds is None or seed in seeds]
         outside |= run_cells(again, [[configuration]], chosen)
         for seed in chosen:
             rerun = again.finished.read(configuration, seed)
             if rerun is None:  # it failed
                 continue
-            verdict, close = compare_rerun(rerun, list(kept.values()), list(kept).index(seed), runner.table.split)
+            verdict, close = compare_rerun(rerun, list(stored.values()), list(stored).index(seed), runner.table.split)
             print(f"{configuration.cell} configuration {configuration.number} seed {seed}: {verdict}.")
             checked, outside = checked + 1, outside or not close
     if not checked and not outside:

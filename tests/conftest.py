@@ -20,7 +20,7 @@ import datasets
 import torch
 import yaml
 from datasets import DatasetDict
-from lab.tables import Table
+from harness.tables import Table
 from script_runner import ScriptRunner, script_runner
 from script_samples import QUICK, TINY, files, read_rows, write_bert, write_corpora, write_rows
 from table_samples import CONTENT

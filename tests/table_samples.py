@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from lab.kept_runs import RunFile
-from lab.results_page import write_page
-from lab.table_runs import Runner
-from lab.tables import Configuration, Table
+from harness.results_page import write_page
+from harness.stored_runs import RunFile
+from harness.table_runs import Runner
+from harness.tables import Configuration, Table
 
 
 CONTENT: dict[str, Any] = {

@@ -11,11 +11,11 @@ class TranslationModelArguments(ModelArguments):
     """Model, tokenizer and embeddings of a translator."""
 
     model_type: str | None = flag(
-        "Type of a fresh model: marian, star_transformer, big_transformer, vanilla_transformer, disan or bilstm "
+        "Type of a new model: marian, star_transformer, big_transformer, vanilla_transformer, disan or bilstm "
         "(default: marian)."
     )
     config_name: str | None = flag(
-        "Configuration of a fresh model, such as experiments/translation/shapes/marian-small.json."
+        "Configuration of a new model, such as experiments/translation/shapes/marian-small.json."
     )
     config_overrides: str | None = flag("Configuration fields to set, such as dropout=0.3,encoder.hidden_size=200.")
     tokenizer_kind: Literal["bpe"] = flag(  # type: ignore[assignment]  # another choice than the encoders'

@@ -10,7 +10,7 @@ from modeling_star.training.build import check_kind, check_overrides, without_le
 from modeling_star.training.named_models import config_fields
 
 from .configuration_encoder_decoder import ENCODER_CONFIGS, TextEncoderDecoderConfig
-from .modeling_encoder_decoder import ENCODERS, TextEncoderDecoderModel
+from .modeling_encoder_decoder import TextEncoderDecoderModel
 from .subwords import start_and_end
 
 
@@ -23,26 +23,8 @@ def fresh_translator(
     model_type: str | None = None,
     config_name: str | None = None,
     overrides: dict[str, Any] | None = None,
-    embeddings_name_or_path: str | None = None,
-    embeddings_mode: str = "static",
-    freeze_embeddings: bool = False,
-    **hub: Any,
 ) -> PreTrainedModel:
-    """
-    A model with fresh weights: an encoder of this package with a Transformer decoder, or any sequence-to-sequence
-    model of transformers.
-
-    Args:
-        tokenizer: gives the vocabulary and the special tokens of both sides.
-        model_type, config_name: the kind of model, and a file or model with the fields of its configuration; an
-            encoder's gets a decoder of its size. Without either a Marian.
-        overrides: fields that win over the file's; of the two sides as `encoder.NAME` and `decoder.NAME`.
-        embeddings_name_or_path, embeddings_mode, freeze_embeddings: of the encoder, see `EncoderPreTrainedModel`.
-        hub: `revision`, `token`, `cache_dir` for the embeddings.
-
-    Raises:
-        UserError: the kind is unknown, has no decoder, or has no size; or a field is unknown.
-    """
+    """A randomly initialised encoder of this package with a Transformer decoder, or a model of transformers."""
     overrides = overrides or {}
     fields = config_fields(config_name) if config_name is not None else {}
     kind = fields.pop("model_type", None)
@@ -52,11 +34,6 @@ def fresh_translator(
     if kind in ENCODER_CONFIGS:
         fields, kind = {"encoder": {"model_type": kind, **fields}}, _OURS
     if kind != _OURS:
-        if embeddings_name_or_path is not None or freeze_embeddings:
-            raise UserError(
-                f"--embeddings_name_or_path and --freeze_embeddings do not work with {kind}: write --model_type "
-                "star_transformer"
-            )
         return _of_transformers(kind, fields, overrides, tokenizer)
     # The words of a saved model are not in its configuration.
     fields["encoder"] = without_lexicon(fields.get("encoder", {}))
@@ -64,29 +41,7 @@ def fresh_translator(
     fields |= {"pad_token_id": tokenizer.pad_token_id, "bos_token_id": start, "eos_token_id": end}
     fields["vocab_size"] = len(tokenizer)
     fields = _with_overrides(fields, overrides)
-    if embeddings_name_or_path is None:
-        if freeze_embeddings:
-            fields["encoder"]["freeze_embeddings"] = True
-        return TextEncoderDecoderModel(TextEncoderDecoderConfig(**fields))
-    encoder = fields.pop("encoder")
-    # The default for given embeddings is that of the encoder alone, not that of a table shared with the output.
-    if "encoder.scale_embedding" not in overrides:
-        encoder.pop("scale_embedding", None)
-    encoder_class = ENCODERS[encoder.pop("model_type", "star_transformer")]
-    source = encoder_class.from_embeddings(
-        embeddings_name_or_path,
-        mode=embeddings_mode,
-        freeze=freeze_embeddings,
-        **({"vocabulary": tokenizer.get_vocab()} if embeddings_mode == "vectors" else hub),
-        **encoder,
-    )
-    fields |= {"encoder": source.config, "share_embeddings": overrides.get("share_embeddings", False)}
-    if "vocab_size" not in overrides:
-        del fields["vocab_size"]  # the encoder's
-    model = TextEncoderDecoderModel(TextEncoderDecoderConfig(**fields))
-    names = model.encoder.state_dict().keys()
-    model.encoder.load_state_dict({name: tensor for name, tensor in source.state_dict().items() if name in names})
-    return model
+    return TextEncoderDecoderModel(TextEncoderDecoderConfig(**fields))
 
 
 def _of_transformers(
@@ -103,7 +58,8 @@ def _of_transformers(
     check_overrides(standard, overrides)
     if not fields and not overrides:
         raise UserError(
-            f"A fresh {kind} needs a size: --config_name configuration/models/marian-small.json, or --config_overrides"
+            f"A new {kind} needs a size: --config_name experiments/translation/shapes/marian-small.json, or "
+            "--config_overrides"
         )
     start, end = start_and_end(tokenizer)
     special = {"pad_token_id": tokenizer.pad_token_id, "bos_token_id": start, "eos_token_id": end}
@@ -135,18 +91,6 @@ def _with_overrides(fields: dict[str, Any], overrides: dict[str, Any]) -> dict[s
     # The decoder's output shares the table, whose numbers are as small as those of an output layer.
     encoder.setdefault("scale_embedding", True)
     return {**fields, **sides}
-
-
-def check_languages(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
-    """
-    Raises:
-        UserError: the tokenizer marks texts with a code of their language, which run_translation.py cannot set.
-    """
-    if hasattr(tokenizer, "src_lang"):
-        raise UserError(
-            f"The tokenizer of {name} marks texts with the code of a language, {tokenizer.src_lang} now: write "
-            "--model_name_or_path facebook/bart-base, which has none, or train a fresh model without --tokenizer_name"
-        )
 
 
 def set_generation(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, num_beams: int, penalty: float) -> None:

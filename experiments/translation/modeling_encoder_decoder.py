@@ -22,7 +22,6 @@ from modeling_star.models.modeling_star import StarTransformerModel
 from modeling_star.models.modeling_vanilla import VanillaTransformerModel
 from modeling_star.models.saving import code_apart
 from modeling_star.models.tag_schemes import IGNORE_INDEX
-from modeling_star.models.token_layout import is_traced
 
 from .configuration_encoder_decoder import TextEncoderDecoderConfig
 
@@ -97,10 +96,7 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
 
     @classmethod
     def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Any:
-        """
-        As in PreTrainedModel, which makes every parameter trainable: fixed ones are fixed again. A table that was
-        saved for several sides is copied to each that no longer shares it.
-        """
+        """As in PreTrainedModel; fixed parameters are fixed again, and a shared table is copied to each side."""
         model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
         state, missing = model.state_dict(), set(info["missing_keys"])
         sides = {"encoder.embeddings.word_embeddings.weight", "decoder.lm_head.weight"} & missing & state.keys()
@@ -116,16 +112,6 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
         self.decoder.model.decoder.embed_positions.requires_grad_(False)
         if self.config.encoder.freeze_embeddings:
             self.encoder.embeddings.freeze()
-
-    def enable_input_require_grads(self) -> None:
-        """As in PreTrainedModel, and as in the encoder, which may have a frozen encoder inside."""
-        super().enable_input_require_grads()
-        self.encoder.enable_input_require_grads()
-
-    def disable_input_require_grads(self) -> None:
-        """As in PreTrainedModel."""
-        super().disable_input_require_grads()
-        self.encoder.disable_input_require_grads()
 
     def get_encoder(self, modality: str | None = None) -> EncoderModel:
         return self.encoder
@@ -149,30 +135,11 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
     def set_output_embeddings(self, value: nn.Module) -> None:
         self.decoder.set_output_embeddings(value)
 
-    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
-        """
-        Raises:
-            ValueError: always; source, target and output use the tokenizer that the model was trained with.
-        """
-        raise ValueError(
-            "The vocabulary cannot be resized: build a new model, TextEncoderDecoderConfig(vocab_size=len(tokenizer))."
-        )
-
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """The labels `[b, m]` shifted right by one, after the start token; padding where they are -100."""
         start = labels.new_full((len(labels), 1), self.config.decoder_start_token_id)
         shifted = torch.cat([start, labels[:, :-1]], dim=1)
         return shifted.masked_fill(shifted == IGNORE_INDEX, self.config.pad_token_id)
-
-    def _check_target_length(self, ids: Tensor | None, embeds: Tensor | None, cache: Any) -> None:
-        target = embeds if ids is None else ids
-        length = target.shape[1] + (0 if cache is None else int(cache.get_seq_length()))
-        positions = self.config.decoder.max_position_embeddings
-        if not is_traced() and length > positions:
-            raise ValueError(
-                f"A target of {length} tokens is given or generated; the decoder's max_position_embeddings allows "
-                f"{positions}: set max_length={positions}, in the tokenizer with truncation=True."
-            )
 
     @can_return_tuple
     def forward(
@@ -210,18 +177,10 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
 
         Returns:
             Logits `[b, m, V]`, and a loss where there are labels.
-
-        Raises:
-            ValueError: there is no target, or one that is longer than the decoder's positions.
         """
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
         if past_key_values is not None:  # transformers 5.24 warns of the name, also without a value
             kwargs["past_key_values"] = past_key_values
-        if decoder_input_ids is None and decoder_inputs_embeds is None and labels is None:
-            raise ValueError(
-                "No target is given: model(input_ids, decoder_input_ids=...) or model.generate(input_ids). With "
-                "label_smoothing_factor, DataCollatorForSeq2Seq(tokenizer, model=model) adds decoder_input_ids."
-            )
         recorded = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
         for name, requested in recorded.items():
             if requested is None and getattr(self.config, name):
@@ -242,7 +201,6 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
         states = encoder_outputs.last_hidden_state
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        self._check_target_length(decoder_input_ids, decoder_inputs_embeds, kwargs.get("cache", past_key_values))
         output = self.decoder(
             input_ids=decoder_input_ids,
             attention_mask=decoder_attention_mask,
@@ -269,14 +227,7 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
 
 
 def translation_loss(logits: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
-    """
-    Cross entropy of each next token.
-
-    Args:
-        logits: `[b, m, V]`.
-        labels: `[b, m]`, whole numbers, -100 where nothing is predicted.
-        num_items_in_batch: labels in the whole accumulated batch; `None` averages over this one.
-    """
+    """Cross entropy of each next token, `[b, m, V]` and `[b, m]`, over `num_items_in_batch` labels or all."""
     labels = labels.to(logits.device).long()
     total = nn.functional.cross_entropy(
         logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORE_INDEX, reduction="sum"

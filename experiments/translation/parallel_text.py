@@ -1,19 +1,17 @@
 """Parallel texts: find the columns of sources and targets, check every row, and encode both sides."""
 
 import logging
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from datasets import Dataset, DatasetDict, Translation
+from datasets import Dataset, DatasetDict
 from transformers import PreTrainedTokenizerBase
 
-from modeling_star.data.columns import check_columns, is_first_row, listed, text_names
+from modeling_star.data.columns import text_names
 from modeling_star.data.files import source_version
 from modeling_star.data.splits import drop_or_raise
 from modeling_star.data.tokenizers import map_rows, warn_about_cuts
-from modeling_star.data.writing_systems import HAN, KANA
+from modeling_star.data.writing_systems import language_of
 from modeling_star.errors import UserError
 
 from .subwords import start_and_end
@@ -22,20 +20,11 @@ from .subwords import start_and_end
 logger = logging.getLogger(__name__)
 
 SOURCE, TARGET = "source", "target"
-_PAIRS = (("source", "target"), ("src", "tgt"), ("src", "trg"), ("source_text", "target_text"), ("input", "output"))
-_HAN, _KANA = re.compile(f"[{HAN}]"), re.compile(f"[{KANA}]")
 
 
 @dataclass(frozen=True)
 class TranslationData:
-    """
-    Texts and their translations.
-
-    Attributes:
-        splits: rows with the columns "source" and "target"; a split without translations has no "target".
-        names: of the two sides in the data: `("zh", "en")`.
-        label_list: empty: texts have no labels.
-    """
+    """Texts and their translations."""
 
     splits: DatasetDict
     names: tuple[str, str]
@@ -45,81 +34,34 @@ class TranslationData:
         return TARGET in self.splits[split].column_names
 
     def is_chinese(self) -> bool:
-        """Whether the targets are Chinese, by their name or by most characters of the first ones."""
-        if self.names[1].lower().replace("_", "-").split("-")[0] in ("zh", "zho", "chi", "cmn"):
-            return True
-        split = next((split for split in self.splits if self.is_labelled(split)), None)
-        if split is None:
-            return False
-        rows = self.splits[split]
-        text = "".join("".join(rows.select(range(min(100, len(rows))))[TARGET]).split())
-        return not _KANA.search(text) and 2 * len(_HAN.findall(text)) > len(text)
+        """Whether the targets are Chinese, by their first ones."""
+        labelled = next((rows for split, rows in self.splits.items() if self.is_labelled(split)), None)
+        return labelled is not None and language_of(labelled[:100][TARGET]) == "zh"
 
 
 def find_translation_columns(
     splits: DatasetDict, source_column: str | None = None, target_column: str | None = None
 ) -> tuple[str | None, str, str]:
-    """
-    The columns of the texts and of their translations: those named, else by name and type.
-
-    Args:
-        source_column, target_column: columns, or keys of the column of dictionaries in the Hub's data sets:
-            `{"translation": {"zh": ..., "en": ...}}`. Of two keys or columns, the first one is the source.
-
-    Returns:
-        The column of dictionaries or `None`, and the two names.
-
-    Raises:
-        UserError: a name is absent, or none or several could be meant.
-    """
+    """The columns of the texts and of their translations: those named, else the first two columns of texts."""
     example = splits["train"] if "train" in splits else next(iter(splits.values()))
-    texts = text_names(example)
-    keys = {name: names for name, feature in example.features.items() if (names := keys_of(feature))}
-    column = "translation" if "translation" in keys else next(iter(keys), None)
-    if {source_column, target_column} & set(texts):
-        column = None
-    present = texts if column is None else keys[column]
-    source, target = _two_of(present, source_column, target_column)
-    if "train" not in splits:  # there may be no translations
-        source = source or (present[0] if len(present) == 1 else None)
-        target = target or TARGET
-    needed = [source, target] if "train" in splits else [source]
-    if source is None or target is None or source == target or (column and not set(needed) <= set(present)):
-        place = listed(splits) if column is None else f"the keys of column {column!r}, {', '.join(map(repr, present))}"
+    present = text_names(example)
+    column = None
+    if "translation" in example.features and not {source_column, target_column} & set(present):
+        feature = example.features["translation"]
+        column, present = "translation", list(getattr(feature, "languages", feature))
+    others = [name for name in present if name not in (source_column, target_column)]
+    if len(others) > (source_column is None) + (target_column is None):
+        others = []  # several could be meant
+    source = source_column or (others.pop(0) if others else None)
+    target = target_column or (others.pop(0) if others else None if "train" in splits else TARGET)
+    needed = {source, target} if "train" in splits else {source}
+    if source is None or target is None or source == target or not needed <= set(present):
         first, second = (*present, "zh", "en")[:2]
         raise UserError(
-            f"There are {place}; the source is {source!r} and the target {target!r}. Name both, e.g. "
-            f"`--source_column {first} --target_column {second}`."
+            f"There are {', '.join(map(repr, present)) or 'no texts'}; the source is {source!r} and the target "
+            f"{target!r}. Name both, e.g. `--source_column {first} --target_column {second}`."
         )
-    if column is None:
-        if source_column is None and target_column is None and is_first_row(present):
-            raise UserError(
-                f"The file has no header line: its columns are called {', '.join(map(repr, present))}. Name them, "
-                "`--column_names zh,en`, or keep these names with --source_column and --target_column."
-            )
-        check_columns(splits, [source], "--source_column", everywhere=True)
-        if "train" in splits or target_column is not None:
-            check_columns(splits, [target], "--target_column", everywhere=False)
     return column, source, target
-
-
-def keys_of(feature: Any) -> list[str] | None:
-    """The keys of a column of dictionaries; `None` for other columns."""
-    if isinstance(feature, Translation):
-        return list(feature.languages)
-    return list(feature) if isinstance(feature, dict) else None
-
-
-def _two_of(present: Sequence[str], source: str | None, target: str | None) -> tuple[str | None, str | None]:
-    """The names that are given, and those of a known pair or the only ones that are left."""
-    for pair in _PAIRS:
-        if set(pair) <= set(present) and source in (None, pair[0]) and target in (None, pair[1]):
-            return pair
-    others = [name for name in present if name not in (source, target)]
-    if len(others) == (source is None) + (target is None):
-        source = source or others.pop(0)
-        target = target or others.pop(0)
-    return source, target
 
 
 def prepare_translation(
@@ -129,20 +71,7 @@ def prepare_translation(
     target_column: str | None = None,
     drop_empty: bool = False,
 ) -> TranslationData:
-    """
-    Check the rows of parallel texts, and bring them to the columns "source" and "target".
-
-    Args:
-        splits: from `load_splits`.
-        source_column, target_column: see `find_translation_columns`.
-        drop_empty: drop rows with an empty text, with a warning, instead of raising an error.
-
-    Returns:
-        The splits. A split of which no row has a translation lacks "target".
-
-    Raises:
-        UserError: a column is absent, or a row lacks a text.
-    """
+    """Check the rows of parallel texts, and rename their columns to "source" and "target"."""
     column, source, target = find_translation_columns(splits, source_column, target_column)
     logger.info("Texts: %r; translations: %r.", source, target)
     names = {SOURCE: source, TARGET: target}
@@ -189,10 +118,7 @@ class _PairEncoder:
         return output | {"attention_mask": [[1] * len(ids) for ids in output["input_ids"]], "cut_tokens": cut}
 
     def _target_ids(self, texts: list[str]) -> list[list[int]]:
-        """
-        The tokens of each text and an end, without a first token that the decoder starts from (BERT's tokenizers have
-        one). Another first token, such as the one that BART learns to write, stays.
-        """
+        """The tokens of each text and an end, without a first token that the decoder starts from (as BERT's have)."""
         _, end = start_and_end(self.tokenizer)
         rows = self.tokenizer(texts, verbose=False)["input_ids"]
         rows = [ids[1:] if len(ids) > 1 and ids[0] == self.decoder_start else ids for ids in rows]
@@ -213,17 +139,7 @@ def encode_translations(
     decoder_start: int | None = None,
     split: str = "data",
 ) -> Dataset:
-    """
-    Encode both sides: `input_ids` and `attention_mask` of the sources, and `labels` of the targets, if there are any.
-
-    Args:
-        dataset: rows with "source" and maybe "target".
-        tokenizer: of both sides.
-        source_limit, target_limit: the most tokens of each, ends included; longer ones are cut, and one warning says
-            how much that costs.
-        decoder_start: the id that the decoder starts from; `None`: that of `start_and_end`, as for a fresh model.
-        split: its name in the warning.
-    """
+    """Encode sources and, if there are any, `labels` of the targets; longer ones are cut, with one warning."""
     decoder_start = start_and_end(tokenizer)[0] if decoder_start is None else decoder_start
     encode = _PairEncoder(tokenizer, source_limit, target_limit, decoder_start)
     features = map_rows(dataset, encode, f"Tokenizing {split}")

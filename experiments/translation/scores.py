@@ -14,15 +14,7 @@ from modeling_star.evaluation.compare import MADE_BY, OTHERS, SCORED_BY
 
 @dataclass(frozen=True)
 class TranslationMetrics:
-    """
-    BLEU (Papineni et al. 2002) and chrF (Popović 2015) of a whole split, from 0 to 100.
-
-    Attributes:
-        tokenize: sacrebleu's tokenizer of words: "13a", "zh", ...
-        references: the reference translations of the split; `for_split` sets them.
-        decode: token ids to texts.
-        task, label_list, metric_for_best_model: as in `TaskMetrics`.
-    """
+    """BLEU (Papineni et al. 2002) and chrF (Popović 2015) of a whole split, from 0 to 100."""
 
     tokenize: str = "13a"
     references: tuple[str, ...] = ()
@@ -40,12 +32,7 @@ class TranslationMetrics:
         return ["bleu", "chrf"]
 
     def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
-        """
-        BLEU and chrF of `predictions[0]`, token ids `[rows, m]`; nothing where none were generated, `[rows, 0]`.
-
-        Raises:
-            ValueError: the rows are not those of the references.
-        """
+        """BLEU and chrF of `predictions[0]`, token ids `[rows, m]`; nothing where none were generated, `[rows, 0]`."""
         ids = np.asarray(prediction.predictions[0])
         if ids.shape[1] == 0:
             return {}
@@ -77,9 +64,7 @@ def count_translations(translations: Sequence[str], references: Sequence[str], t
 
 
 def count_ngrams(translations: Sequence[str], references: Sequence[str], tokenize: str) -> np.ndarray:
-    """
-    What each sentence adds to BLEU: `[sentences, 10]`, n-grams matched and made for n = 1 to 4, the two lengths.
-    """
+    """What each sentence adds to BLEU: `[sentences, 10]`, n-grams matched and made for n = 1 to 4, the two lengths."""
     metric = BLEU(tokenize=tokenize, effective_order=True)  # without a warning about scores of single sentences
     scores = (metric.sentence_score(text, [truth]) for text, truth in zip(translations, references, strict=True))
     return np.array([[*s.counts, *s.totals, s.sys_len, s.ref_len] for s in scores], dtype=np.float64)
@@ -96,9 +81,7 @@ def bleu_of_counts(sums: np.ndarray) -> np.ndarray:
 
 
 def count_characters(translations: Sequence[str], references: Sequence[str]) -> np.ndarray:
-    """
-    What each sentence adds to chrF: `[sentences, 18]`, n-grams of characters matched, made and expected, n = 1 to 6.
-    """
+    """What each sentence adds to chrF."""
     rows = [_count_characters(text, truth) for text, truth in zip(translations, references, strict=True)]
     return np.array(rows, dtype=np.float64).reshape(-1, 18)
 
@@ -115,10 +98,7 @@ def _count_characters(text: str, reference: str) -> list[list[int]]:
 
 
 def chrf_of_counts(sums: np.ndarray) -> np.ndarray:
-    """
-    chrF from 0 to 1 of sums of `count_characters`, `[..., 18]` to `[...]`: F2 of mean precision and mean recall over
-    the orders that both sides have.
-    """
+    """chrF from 0 to 1 of sums of `count_characters`, `[..., 18]` to `[...]`."""
     matched, made, expected = sums[..., :6], sums[..., 6:12], sums[..., 12:]
     orders = np.maximum(((made > 0) & (expected > 0)).sum(axis=-1), 1)
     precision = (matched / np.maximum(made, 1)).sum(axis=-1) / orders

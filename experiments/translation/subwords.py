@@ -56,8 +56,8 @@ def train_subword_tokenizer(
     alphabet = {character for character, count in counts.items() if count >= min_frequency or character == SPACE}
     if len(alphabet) > vocab_size - len(specials):
         raise ValueError(
-            f"vocab_size={vocab_size} has no room for the {len(alphabet)} characters that occur {min_frequency} times "
-            f"or more: write --vocab_size {2 * (len(alphabet) + len(specials))}"
+            f"vocab_size={vocab_size} is too small for {len(alphabet)} characters that occur {min_frequency} times or "
+            f"more: write --vocab_size {2 * (len(alphabet) + len(specials))}"
         )
     # The trainer gives every character a token: rare ones are removed before.
     lines = ["".join(c if c in alphabet else " " for c in line).replace(SPACE, " ") for line in lines]
@@ -99,12 +99,7 @@ def _normalizer(lower_case: bool) -> normalizers.Normalizer:
 
 
 def start_and_end(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
-    """
-    The ids of a decoder's first and last token.
-
-    Raises:
-        ValueError: the tokenizer has no such tokens.
-    """
+    """The ids of a decoder's first and last token."""
     starts = (tokenizer.bos_token_id, tokenizer.cls_token_id, tokenizer.pad_token_id)
     ends = (tokenizer.eos_token_id, tokenizer.sep_token_id)
     start, end = (next((index for index in ids if index is not None), None) for ids in (starts, ends))

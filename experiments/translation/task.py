@@ -42,8 +42,8 @@ from modeling_star.training.task import Task, first_rows
 from modeling_star.training.trainer import StarTrainer
 
 from .arguments import TranslationArguments
-from .builders import check_languages, fresh_translator, set_generation
-from .generation import generate_options, generate_translations
+from .builders import fresh_translator, set_generation
+from .generation import generate_translations
 from .modeling_encoder_decoder import TextEncoderDecoderModel
 from .parallel_text import SOURCE, TARGET, TranslationData, encode_translations, prepare_translation
 from .scores import TranslationMetrics, bleu_signature
@@ -56,14 +56,7 @@ _CARD_EXAMPLES = 8
 
 
 class TranslationTrainer(StarTrainer, Seq2SeqTrainer):
-    """
-    Seq2SeqTrainer with the additions of `StarTrainer`, exact losses, and translations limited by their sources.
-
-    Attributes:
-        num_beams: of predictions; `generation_num_beams` is for evaluations while training.
-        max_extra_tokens: the maximum number of tokens that a translation has more than its source.
-        smoothing: label smoothing of the training loss.
-    """
+    """Seq2SeqTrainer with the additions of `StarTrainer`, exact losses, and translations limited by their sources."""
 
     num_beams: int = 1
     max_extra_tokens: int = 50
@@ -78,10 +71,7 @@ class TranslationTrainer(StarTrainer, Seq2SeqTrainer):
         return super().evaluate(*args, **kwargs)
 
     def predict(self, *args: Any, **kwargs: Any) -> PredictionOutput:
-        """
-        As in Seq2SeqTrainer, with `num_beams` and without `generation_max_length`, which is for evaluations while
-        training.
-        """
+        """As in Seq2SeqTrainer, with `num_beams`; `generation_max_length` is for evaluations while training."""
         self._generates = True
         return super().predict(*args, **{"num_beams": self.num_beams, "max_length": sys.maxsize, **kwargs})
 
@@ -98,11 +88,7 @@ class TranslationTrainer(StarTrainer, Seq2SeqTrainer):
         ignore_keys: list[str] | None = None,
         **gen_kwargs: Any,
     ) -> tuple[None, Any, Tensor | None]:
-        """
-        Returns:
-            No loss; token ids `[b, m]` and, where there are labels, the loss of each row and its labels' number
-            `[b, 2]`; the labels.
-        """
+        """No loss; ids `[b, m]` and, where there are labels, losses and numbers of labels `[b, 2]`; the labels."""
         inputs = self._prepare_inputs(inputs)
         labels = inputs.pop("labels", None)
         source = {name: x for name, x in inputs.items() if name not in ("decoder_input_ids", "decoder_attention_mask")}
@@ -110,7 +96,6 @@ class TranslationTrainer(StarTrainer, Seq2SeqTrainer):
             if self._generates:
                 options = {**self._gen_kwargs, **gen_kwargs}
                 options = {name: value for name, value in options.items() if value is not None}
-                options |= generate_options(self.model)
                 ids = generate_translations(self.model, source, self.max_extra_tokens, **options)
             else:
                 ids = inputs["input_ids"][:, :0]
@@ -149,12 +134,7 @@ class TranslationTask(Task[TranslationArguments]):
 
     @classmethod
     def check_arguments(cls, data_args: TranslationArguments, training: TrainingArguments) -> None:
-        """
-        As in `Task`; without `predict_with_generate` the best model is that of the lowest loss.
-
-        Raises:
-            UserError: as in `Task`, or another score is to choose it.
-        """
+        """As in `Task`; without `predict_with_generate` the best model is that of the lowest loss."""
         if not training.predict_with_generate:
             chosen = training.metric_for_best_model or "loss"
             if chosen.removeprefix("eval_") != "loss":
@@ -204,9 +184,7 @@ class TranslationTask(Task[TranslationArguments]):
     def _tokenizer(self) -> PreTrainedTokenizerBase:
         arguments, name = self.model_args, tokenizer_name(self)
         if name is not None:
-            tokenizer = load_tokenizer(name, arguments)
-            check_languages(tokenizer, name)
-            return tokenizer
+            return load_tokenizer(name, arguments)
         trained = train_subword_tokenizer(
             tokenizer_texts(self), lower_case=arguments.lower_case, vocab_size=arguments.vocab_size
         )
@@ -216,15 +194,13 @@ class TranslationTask(Task[TranslationArguments]):
     def _model(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
         arguments = self.model_args
         if arguments.model_name_or_path is None:
+            if arguments.embeddings_name_or_path is not None or arguments.freeze_embeddings:
+                raise UserError("A translator trains its own embeddings: omit --embeddings_name_or_path")
             return fresh_translator(
                 tokenizer,
                 model_type=arguments.model_type,
                 config_name=arguments.config_name,
                 overrides=parse_overrides(arguments.config_overrides),
-                embeddings_name_or_path=arguments.embeddings_name_or_path,
-                embeddings_mode=arguments.embeddings_mode,
-                freeze_embeddings=arguments.freeze_embeddings,
-                revision=arguments.model_revision,
             )
         model = make_model(self, tokenizer)
         if model.config.model_type == "marian":

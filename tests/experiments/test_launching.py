@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from lab.launching import (
+from harness.launching import (
     AVX2,
     commit,
     environment,
@@ -37,7 +37,7 @@ def test_the_children_of_a_command_end_with_the_process_that_waits_for_it(tmp_pa
     training = f"import os, time; print(os.getpid(), flush=True); time.sleep({LONG})"
     launcher = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {training!r}])"
     waiting = (
-        "import signal, sys, pathlib; from lab.launching import run_to_the_end; "
+        "import signal, sys, pathlib; from harness.launching import run_to_the_end; "
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)); "
         f"run_to_the_end([sys.executable, '-c', {launcher!r}], pathlib.Path({str(tmp_path)!r}))"
     )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from lab.mean_of_windows import MeanOfWindowsConfig, MeanOfWindowsForSequenceClassification
+from harness.mean_of_windows import MeanOfWindowsConfig, MeanOfWindowsForSequenceClassification
 from torch.testing import assert_close
 from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
 

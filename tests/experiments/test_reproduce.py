@@ -14,9 +14,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from lab.kept_runs import count_rows
-from lab.table_runs import FinishedRuns, Runner
-from lab.tables import Configuration, Table
+from harness.stored_runs import count_rows
+from harness.table_runs import FinishedRuns, Runner
+from harness.tables import Configuration, Table
 from script_samples import paired, read_rows, write_bert
 from synthetic.corpora import write_ner_corpus, write_reading_corpus, write_sentiment_corpus
 from synthetic.parallel import write_parallel_corpus

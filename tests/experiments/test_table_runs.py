@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 from filelock import FileLock
-from lab.kept_runs import compare_rerun
-from lab.results_page import Cell
-from lab.table_runs import PrerequisiteError, Runner
-from lab.tables import Configuration, Table
+from harness.results_page import Cell
+from harness.stored_runs import compare_rerun
+from harness.table_runs import PrerequisiteError, Runner
+from harness.tables import Configuration, Table
 from script_samples import write_bert
 from table_samples import forget, keep, page_of, runner_of, write_table
 
@@ -119,8 +119,8 @@ losses = [{"step": 5, "epoch": 1, "loss": 3.0}, {"step": 5, "epoch": 1, "eval_lo
     kept = runner.finished.read_prerequisite("FIRST")
     assert kept["arguments"]["train_file"] == ["$DATA/a", "$DATA/b"]
     assert kept["log_history"] == [{"step": 5, "loss": 3.0}, {"step": 5, "eval_loss": 2.0}]
-    facts = "accuracy 0.7, perplexity 7.389, test accuracy 1, 3.00 M parameters, 2 minutes, 1,234 tokens a second."
-    assert facts in page_of(tmp_path)
+    row = "| A pretraining (`before/FIRST`) | `run_mlm.py`, `mlm_english.yaml` | accuracy 0.7, perplexity 7.389 | 1 | "
+    assert f"{row}3.00 M | 2.0 | 1,234 |" in page_of(tmp_path)
     # The same model may be made again, another may not replace it.
     path = runner.finished.file.path
     before = path.read_bytes()

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
-from lab.results_page import Cell
-from lab.table_runs import Runner
-from lab.tables import Table, merged
+from harness.results_page import Cell
+from harness.table_runs import Runner
+from harness.tables import Table, merged
 from table_samples import CONTENT, keep, page_of, runner_of, with_changes, write_table
 
 from modeling_star.errors import UserError
@@ -144,7 +144,8 @@ def test_the_first_seed_chooses_and_only_the_chosen_one_continues(table: Table, 
     assert list(runner.missing(cell, [1, 2, 3])) == [(cell[1], 3)]
     scored = Cell(runner.finished, cell)
     assert (scored.chosen, scored.scores, str(scored)) == (cell[1], [0.25, 0.5], "37.5 ± 17.7 (2)")
-    assert "Star 1 (learning_rate 0.0001). All 3 runs" in page_of(tmp_path)
+    assert "| Star | 1 (learning_rate 0.0001) | all |" in page_of(tmp_path)
+    assert "All 3 runs" in page_of(tmp_path)
 
 
 def test_a_table_tuned_on_some_tasks_chooses_one_configuration_for_all(table: Table, tmp_path: Path) -> None:
@@ -230,12 +231,12 @@ def test_rows_that_occur_in_train_are_excluded_from_a_column(table: Table, tmp_p
     (configuration,) = table.configurations("films", "bert", "star")
     keep(runner, configuration, 1, validation=0.5, correct="0110", repeated=[0, 2])
     page = page_of(tmp_path)
-    assert "|  | Films | Films, rows not in train |" in page
-    assert "| Star | 50.0 (1) | 50.0 (1) |" in page
+    assert "### Test rows that do not occur in train, BERT" in page
+    assert page.count("|  | Films |\n| :-- | --: |\n| Star | 50.0 (1) |") == 2
     cell = Cell(runner.finished, [configuration])
     assert cell.without_repeated("accuracy").counts[0].tolist() == [[1, 1], [0, 1]]
     write_table(tmp_path)
-    assert "rows not in train" not in page_of(tmp_path)
+    assert "do not occur in train" not in page_of(tmp_path)
     # A run that was kept before the table had the column has no score there.
     keep(runner, configuration, 2, validation=0.5, correct="0111")
     cell = Cell(runner.finished, [configuration])

@@ -33,8 +33,6 @@ SHAPE = ["--config_overrides", "hidden_size=16,num_attention_heads=2"]
 FLAGS_ONLY = {
     "experiments/reproduce.py": "needs the data sets of the tables and hours",
     "experiments/benchmark.py": "takes minutes, and a GPU with --device cuda",
-    "experiments/benchmark_window.py": "takes minutes",
-    "experiments/export_scores.py": "needs models trained on real data",
     "experiments/masked_summation.py": "trains for hours",
 }
 NOT_RUN = {

@@ -1,1 +1,0 @@
-"""The lab: tables of the papers, results pages, benchmarks. Not part of the package."""
