@@ -18,8 +18,8 @@ weights, or saved classifiers on the texts of a file.
         tfidf=outputs/tfidf --batch_size 8 --threads 1 --cpu_time --memory
 
 Systems: star, star-plus, big, big-window (without words), vanilla, disan, bilstm; big-from-bert-R (what
-from_encoder makes of a BERT, radius R); products (Star's matrix products alone, its lower bound); bert-sdpa, bert-eager, fnet,
-longformer, modernbert (local attention), big_bird, or any model type of transformers, with
+from_encoder makes of a BERT, radius R); products (Star's matrix products alone, its lower bound); bert-sdpa,
+bert-eager, fnet, longformer, modernbert (local attention), big_bird, or any model type of transformers, with
 -sdpa or -eager for its attention; modernbert-global, modernbert-star-window and window-modernbert (every third layer
 global: stock, with our window attention in the others, with windows in all). NAME-onnx is run by ONNX Runtime. With
 --texts a system is NAME=FOLDER[@TOKENS], its code is run, and texts are tokenized before. Writes results.csv and
