@@ -27,7 +27,7 @@ COMMANDS = {
     "distill": "distil a fine-tuned model into a small one",
     "convert": "make a BiG-Transformer of a BERT",
     "predict": "tag or classify texts, or answer questions in them, with a saved model",
-    "export": "write a model for ONNX Runtime, in float32 and 8 bits",
+    "export": "write a model for ONNX Runtime",
     "explain": "show what a prediction follows from, as a page",
     "demo": "try a classifier or a tagger in the browser",
     "compare": "compare finished runs on the same test file",

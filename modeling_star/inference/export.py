@@ -1,5 +1,5 @@
 """
-Export of a trained model to ONNX Runtime, in float32 and with weights of 8 bits, compared with PyTorch.
+Export of a trained model to ONNX Runtime, compared with PyTorch.
 
 Axes: b batch  n columns
 """
@@ -12,7 +12,6 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ from .torch_runtime import crf_tables
 logger = logging.getLogger(__name__)
 
 TOLERANCE = 1e-4
-"""The largest difference of a float32 file to PyTorch that is accepted."""
+"""The largest difference to PyTorch that is accepted."""
 SAMPLES: tuple[str, ...] = (
     "Fine.",
     "The film begins slowly, and then it does not end.",
@@ -48,25 +47,6 @@ SAMPLES: tuple[str, ...] = (
 """Texts that exported models are compared on."""
 _LONG = 512  # words of one more sample
 _MAX_BATCH = 8
-
-
-@dataclass(frozen=True)
-class Parity:
-    """
-    The difference between an exported model and PyTorch.
-
-    Args:
-        largest: of all outputs at real tokens; relative where PyTorch's value is above 1.
-        agreement: share of rows or tokens with the same best label or index.
-        batches: how many were compared.
-        shortest, longest: their rows, in tokens.
-    """
-
-    largest: float
-    agreement: float
-    batches: int
-    shortest: int
-    longest: int
 
 
 def load(name: str, trust_remote_code: bool = False) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -135,25 +115,13 @@ def export_onnx(model: PreTrainedModel, names: Sequence[str], path: Path) -> Non
     except torch.onnx.errors.OnnxExporterError as error:
         reason = str(error).strip().splitlines()[-1]
         raise UserError(f"torch {torch.__version__} cannot export a {type(model).__name__}: {reason}") from error
-    # Weights that are joined in the graph: the quantizer gives two products of one joined weight the same name, which
-    # ONNX Runtime refuses (1.32).
+    # Weights that are joined in the graph become constants.
     fold_constants(program.model, input_size_limit=_ANY_SIZE, output_size_limit=_ANY_SIZE)
     ClearMetadataAndDocStringPass()(program.model)  # paths of this machine, in every node
     program.save(path, external_data=False)
 
 
 _ANY_SIZE = 2**31
-
-
-def quantize(source: Path, target: Path) -> None:
-    """
-    Write an exported model with weights and tables of 8 bits; activations are quantized while it runs.
-
-    Seven of the bits are used: on CPUs without VNNI instructions sums of products of 8 bits overflow.
-    """
-    from onnxruntime.quantization import quantize_dynamic
-
-    quantize_dynamic(source, target, op_types_to_quantize=["MatMul", "Gather", "LSTM"], reduce_range=True)
 
 
 def sample_batches(
@@ -184,9 +152,10 @@ def sample_batches(
 
 
 @torch.no_grad()
-def compare(model: PreTrainedModel, path: Path, batches: Sequence[dict[str, np.ndarray]]) -> Parity:
+def compare(model: PreTrainedModel, path: Path, batches: Sequence[dict[str, np.ndarray]]) -> float:
     """
-    Run an exported file and the model on the same inputs.
+    The largest difference of numbers between an exported file and the model on the same inputs, at real tokens;
+    relative where PyTorch's value is above 1.
 
     Args:
         model: in eval mode.
@@ -197,23 +166,17 @@ def compare(model: PreTrainedModel, path: Path, batches: Sequence[dict[str, np.n
 
     session = onnxruntime.InferenceSession(path, quiet())
     outputs = [output.name for output in session.get_outputs()]
-    largest, same, count = 0.0, 0, 0
-    lengths = []
+    largest = 0.0
     for inputs in batches:
         expected = model(**{name: torch.from_numpy(values) for name, values in inputs.items()}, return_dict=True)
         mask = torch.from_numpy(inputs["attention_mask"]).bool()
-        lengths += mask.sum(1).tolist()
         for name, values in zip(outputs, map(torch.from_numpy, session.run(None, inputs)), strict=True):
             actual, correct = (_real(x, mask) for x in (values, expected[name]))
             if actual.is_floating_point():
                 if actual.isnan().any():
                     raise UserError(f"{path.name} gives numbers that are NaN: nothing is written.")
-                differences = (actual - correct).abs() / correct.abs().clamp(min=1)
-                largest = max(largest, float(differences.max()))
-                actual, correct = actual.argmax(-1), correct.argmax(-1)
-            same += int((actual == correct).sum())
-            count += actual.numel()
-    return Parity(largest, same / count, len(batches), min(lengths), max(lengths))
+                largest = max(largest, float(((actual - correct).abs() / correct.abs().clamp(min=1)).max()))
+    return largest
 
 
 def _real(values: Tensor, mask: Tensor) -> Tensor:
@@ -231,29 +194,27 @@ def write_export(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     output_dir: Path,
-    int8: bool = False,
     texts: Sequence[str] = SAMPLES,
     web: bool = False,
-) -> dict[str, Parity]:
+) -> float:
     """
-    Write a folder with everything that ONNX Runtime needs: `model.onnx`, with `int8` also `model.int8.onnx`,
-    `tokenizer.json`, `config.json` with the labels, `arguments.json` with the columns of the training, and
-    `predict.py`; with `web` also a page that predicts in the browser.
+    Write a folder with everything that ONNX Runtime needs: `model.onnx`, `tokenizer.json`, `config.json` with the
+    labels, `arguments.json` with the columns of the training, and `predict.py`; with `web` also a page that predicts
+    in the browser.
 
     The folder appears when all files are written and compared; until then an earlier export stays.
 
     Args:
         model, tokenizer: from `load`.
         output_dir: new, or an earlier export.
-        int8: also write weights of 8 bits.
         texts: to compare outputs on.
         web: also write `index.html`, its script, what that reads, and `package.json` for what it imports.
 
     Returns:
-        The difference to PyTorch of each file, by its name.
+        The largest difference to PyTorch, relative where an output is above 1.
 
     Raises:
-        UserError: the model cannot be exported, `output_dir` has other files, the float32 file differs by more than
+        UserError: the model cannot be exported, `output_dir` has other files, the file differs by more than
             TOLERANCE, or the page cannot run such a model.
     """
     check_output_dir(output_dir)
@@ -262,7 +223,7 @@ def write_export(
     names = input_names(tokenizer)
     batches = list(sample_batches(tokenizer, names, texts))
     with no_empty_folder(output_dir.parent):
-        return _write(model, tokenizer, output_dir, names, batches, int8, web)
+        return _write(model, tokenizer, output_dir, names, batches, web)
 
 
 def _write(
@@ -271,24 +232,19 @@ def _write(
     output_dir: Path,
     names: Sequence[str],
     batches: Sequence[dict[str, np.ndarray]],
-    int8: bool,
     web: bool,
-) -> dict[str, Parity]:
+) -> float:
     # In the same folder: only within one file system a folder is renamed in one step.
     temporary = output_dir.with_name(f".{output_dir.name}.{os.getpid()}.tmp")
     temporary.mkdir()
     try:
         export_onnx(model, names, temporary / "model.onnx")
-        parities = {"model.onnx": compare(model, temporary / "model.onnx", batches)}
-        largest = parities["model.onnx"].largest
+        largest = compare(model, temporary / "model.onnx", batches)
         if not largest <= TOLERANCE:
             raise UserError(
                 f"The exported {type(model).__name__} differs from PyTorch by {largest:.2g}, and at most {TOLERANCE} "
                 "is allowed: nothing is written. Please report this model's config.json."
             )
-        if int8:
-            quantize(temporary / "model.onnx", temporary / "model.int8.onnx")
-            parities["model.int8.onnx"] = compare(model, temporary / "model.int8.onnx", batches)
         tokenizer.backend_tokenizer.save(str(temporary / "tokenizer.json"))
         fields = model.config.to_dict()
         fields.pop("_name_or_path", None)  # a folder of this machine
@@ -314,7 +270,7 @@ def _write(
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    return parities
+    return largest
 
 
 _ARGUMENTS = ("text_columns", "text_column_name", "source_column", "column_names", "stride")

@@ -3,7 +3,6 @@ Predict with an exported model, without PyTorch: pip install onnxruntime numpy t
 
     python predict.py "A fine film." "Another one."
     python predict.py --pairs "Who moved to Oslo?" "Maria moved to Oslo."
-    python predict.py --file model.int8.onnx "A fine film."
 """
 
 import argparse

@@ -74,7 +74,7 @@ class SavedModel:
         Read the configuration of a model, and the arguments of its training.
 
         Args:
-            name: folder or Hub name; a folder of `modeling-star export`, or its model.int8.onnx.
+            name: folder or Hub name; a folder of `modeling-star export`.
             trust_remote_code: run the code in the folder.
             as_written: read config.json without transformers, whose import takes seconds.
 

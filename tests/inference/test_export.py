@@ -135,14 +135,12 @@ def test_a_folder_predicts_without_torch_and_a_failure_keeps_it(
     tokenizer = word_tokenizer("fine film begin ##s slow ##ly")
     tokenizer.backend_tokenizer.pre_tokenizer = BertPreTokenizer()  # the page reads no other but our own
     saved_tagger(tmp_path / "model", tokenizer)
-    output_dir, samples = tmp_path / "exported", tmp_path / "samples.txt"
-    samples.write_text("film begins\n\nfine fine film begins slowly\n", encoding="utf-8")
-    options = ("--web", "--sample_file", samples, "--output_dir", output_dir)
-    run_command(monkeypatch, tmp_path / "model", "--int8", *options)
-    assert capsys.readouterr().out.count("largest difference") == 2
-    assert {path.name for path in output_dir.iterdir()} == onnx_runtime._FILES - {*onnx_runtime.INSTALLED}
-    sizes = [(output_dir / name).stat().st_size for name in ("model.onnx", "model.int8.onnx")]
-    assert sizes[1] < 0.6 * sizes[0]
+    output_dir = tmp_path / "exported"
+    options = ("--web", "--output_dir", output_dir)
+    run_command(monkeypatch, tmp_path / "model", *options)
+    assert "largest difference" in capsys.readouterr().out
+    written = onnx_runtime._FILES - {"model.int8.onnx"}
+    assert {path.name for path in output_dir.iterdir()} == written - {*onnx_runtime.INSTALLED}
 
     # Its labels are those of PyTorch, and it imports neither torch nor this package.
     model, _ = export.load(str(tmp_path / "model"))
@@ -154,11 +152,10 @@ def test_a_folder_predicts_without_torch_and_a_failure_keeps_it(
         (tmp_path / "blocked" / f"{name}.py").write_text("raise ImportError")
     typed = [sys.executable, str(output_dir / "predict.py"), text]
     environment = {"PYTHONPATH": str(tmp_path / "blocked")}
-    for file in ("model.onnx", "model.int8.onnx"):
-        done = subprocess.run([*typed, "--file", file], env=environment, capture_output=True, text=True, check=True)
-        assert [line.split()[1:] for line in done.stdout.splitlines()] == [
-            [word, label] for word, label in zip(text.split(), labels, strict=True)
-        ]
+    done = subprocess.run(typed, env=environment, capture_output=True, text=True, check=True)
+    assert [line.split()[1:] for line in done.stdout.splitlines()] == [
+        [word, label] for word, label in zip(text.split(), labels, strict=True)
+    ]
 
     # A failure leaves the earlier export and nothing beside it, a success what npm has installed.
     (output_dir / "node_modules").mkdir()
@@ -172,9 +169,8 @@ def test_a_folder_predicts_without_torch_and_a_failure_keeps_it(
     assert {path.name: path.stat().st_mtime_ns for path in output_dir.iterdir()} == before
     monkeypatch.setattr(export, "TOLERANCE", 1e-4)
     run_command(monkeypatch, tmp_path / "model", *options)
-    absent = {"model.int8.onnx", "package-lock.json"}
-    assert {path.name for path in output_dir.iterdir()} == onnx_runtime._FILES - absent
-    assert {path.name for path in tmp_path.iterdir()} == {"model", "exported", "samples.txt", "blocked"}
+    assert {path.name for path in output_dir.iterdir()} == written - {"package-lock.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"model", "exported", "blocked"}
 
 
 def test_what_cannot_be_exported_is_refused(
