@@ -1,5 +1,5 @@
 """
-The table "What to write" of docs/train.md: every line runs, here on tiny data.
+The table "Recommended commands" of docs/train.md: every line runs, here on tiny data.
 
 `MODELING_STAR_ADVICE=full` trains each on the real data that it names, for minutes to an hour in all, and compares the
 score with the table's.
@@ -39,7 +39,7 @@ SPLITS = ("train", "validation", "test")
 def lines_of(document: str) -> list[list[str]]:
     """The cells of the table's lines."""
     text = (ROOT / document).read_text(encoding="utf-8")
-    table = text.partition("| what you have |")[2].partition("\n\n")[0]
+    table = text.partition("| your data |")[2].partition("\n\n")[0]
     return [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in table.splitlines()[2:]]
 
 
