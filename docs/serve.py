@@ -24,8 +24,8 @@ from modeling_star.inference import Predictor
 
 MOST_BYTES = 8_000_000  # of a body
 MOST_CHARACTERS = 300_000  # of all texts of a request
-# A CRF takes one step for each token of the longest text, about a tenth of a millisecond; requests wait meanwhile.
-MOST_TOKENS, MOST_OF_A_TEXT = 50_000, 5_000
+# A CRF takes a fifth of a millisecond for each token of the longest text of a batch; requests wait meanwhile.
+MOST_TOKENS, MOST_OF_A_TEXT = 30_000, 2_000
 
 
 class LimitBody:

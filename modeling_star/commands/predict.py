@@ -257,11 +257,9 @@ def predict(arguments: argparse.Namespace, processes: "Processes") -> None:
 def load_saved(name: str, trust_remote_code: bool) -> "SavedModel":
     """What is known of a model without its weights."""
     from ..inference.prediction import SavedModel
-    from ..training.sources import check_exists, check_folder, looks_like_path
+    from ..training.sources import check_folder
 
     check_folder("MODEL", name)
-    if looks_like_path(name):
-        check_exists("MODEL", name)
     from ..training.named_models import loading  # imports transformers
 
     with loading("MODEL", name):

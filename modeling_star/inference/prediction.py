@@ -20,7 +20,7 @@ from ..data.writing_systems import between_words
 from ..errors import UserError
 from ..files import check_files, check_labels, read_fields
 from ..version import __version__
-from .inputs import texts_of
+from .inputs import shown, texts_of
 from .output_rows import Prediction
 from .span_probabilities import SpanScorer
 
@@ -40,7 +40,9 @@ _TASKS = {
     "ForQuestionAnswering": "question-answering",
 }
 _MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "arguments.json")
-_TOKENS_AT_ONCE = 16384  # of a batch, padding included: a limit on memory where texts are long
+# Of a batch, padding included: a limit on memory, and on what a processor's caches must hold.
+_TOKENS_AT_ONCE = 8192
+_LONG = 50_000  # tokens of a text that has a warning: 12 kB each at a width of 300
 _LEAST = 0.01  # probability of the spans that `n_best` lists
 
 
@@ -91,10 +93,9 @@ class SavedModel:
             return cls(name, "tfidf", arguments)
         if onnx is None and not as_written:
             from ..loading import load_config
-            from ..training.sources import check_exists, looks_like_path
+            from ..training.sources import check_exists
 
-            if looks_like_path(name):  # which no server is asked for
-                check_exists("The model", name)
+            check_exists("MODEL", name)
             config = load_config(name, trust_remote_code=trust_remote_code)
         else:
             config = read_config(folder)
@@ -224,7 +225,7 @@ class Predictor:
         if saved.onnx is not None and (bound := getattr(saved.config, "entity_bound", None)):
             logger.warning(
                 f"{saved.name} has an entity_bound of an earlier version, which is ignored: write --min_probability "
-                f"{bound:g} to list all spans above it."
+                f"{bound} to list all spans above it."
             )
         least = None if n_best is None else _LEAST
         self.min_probability = least if min_probability is None else min_probability
@@ -372,6 +373,12 @@ class Predictor:
         self.texts_seen += len(texts)
         return list(zip(plain, found, strict=True))
 
+    def _checked(self, texts: Sequence[Any], task: str) -> list[Any]:
+        """The texts, for a model of this task alone."""
+        if self.saved.task != task:
+            raise UserError(f"{self.saved.name} is a model for {self.saved.task}, not {task}: write predict(texts).")
+        return texts_of(texts, task, self.pairs, self.saved.name)
+
     def load(self) -> None:
         """Load tokenizer and weights, which otherwise the first texts do."""
         for name in () if self.saved.task == "tfidf" else ("tokenizer", "model", "_scorer"):
@@ -518,6 +525,9 @@ class Predictor:
     def tag_words(self, sentences: Sequence[list[str]]) -> list[list[str | None]]:
         """The label of each word of some sentences, `None` for a word that the tokenizer drops."""
         names = self.saved.config.id2label
+        sentences = self._checked(sentences, "token-classification")
+        if text := next((text for text in sentences if isinstance(text, str)), None):
+            raise UserError(f"{shown(text)} is a text, and lists of words are needed: write {text.split()[:3]}.")
         tags: list[list[str | None]] = [[None] * len(words) for words in sentences]
         encodings = self._encode(sentences, are_words=True)
         for row, labels, *_ in self._token_labels(encodings):
@@ -594,15 +604,7 @@ class Predictor:
             yield from zip(batch, *parts, strict=True)
 
     def _words(self, text: str, given: Any, encoding: "Encoding", begins: np.ndarray | None) -> "_Words":
-        """
-        The words of a text, of which `BestPathPipeline` groups entities.
-
-        Args:
-            text: plain text.
-            given: the text, or its words.
-            encoding: its n tokens.
-            begins: of a list of words, the first character of each in the text.
-        """
+        """The words of a plain text, `given` as such or as words, whose first characters are `begins`."""
         content = np.flatnonzero(np.array(encoding.special_tokens_mask) == 0)
         if not len(content):
             return _Words(text, content, content, content, content)
@@ -627,13 +629,7 @@ class Predictor:
         return _Words(text, content[firsts], content[lasts], offsets[firsts, 0], offsets[lasts, 1])
 
     def _entities(self, words: "_Words", labels: np.ndarray, scores: np.ndarray) -> list[Prediction]:
-        """
-        The entities that `BestPathPipeline` finds.
-
-        Args:
-            words: of a text with n tokens.
-            labels, scores: `[n]`.
-        """
+        """The entities of a text from the labels and scores of its tokens, `[n]` each."""
         labels, scores = labels[words.firsts], scores[words.firsts].astype(np.float64)
         return [  # without a CRF labels are independent
             words.entity(kind, first, last - 1, scores[first:last].prod())
@@ -642,6 +638,7 @@ class Predictor:
 
     def logits(self, texts: Sequence[Text]) -> np.ndarray:
         """A classifier's scores before softmax, in the order of its labels, `[n, k]`; long texts are truncated."""
+        texts = joined(self._checked(texts, "text-classification"), self.delimiter)
         logits = np.zeros((len(texts), self.saved.config.num_labels), dtype=np.float32)
         if len(texts):
             encoded = self._encode_to_classify(texts)
@@ -699,23 +696,15 @@ class Predictor:
         rows: Sequence[int],
         reduce: Callable[[Mapping[str, np.ndarray]], tuple[np.ndarray, ...]],
     ) -> Iterator[tuple[list[int], np.ndarray, tuple[np.ndarray, ...]]]:
-        """
-        Run the model on batches of rows of similar length.
-
-        Args:
-            columns: lists of token ids and the like.
-            rows: the rows that are wanted.
-            reduce: from a batch's outputs to what is wanted of them.
-
-        Returns:
-            For each batch its rows, the mask `[b, n]` of their tokens, and what `reduce` gave.
-
-        Raises:
-            UserError: a number is NaN or infinite.
-        """
+        """The rows of each batch, the mask `[b, n]` of their tokens, and what `reduce` makes of the outputs."""
         fillers = {"input_ids": self.tokenizer.pad_token_id or 0, "token_type_ids": self.tokenizer.pad_token_type_id}
         names = [name for name in fillers if name in columns and name in self.tokenizer.model_input_names]
         lengths = [len(ids) for ids in columns["input_ids"]]
+        if (longest := max(lengths, default=0)) > _LONG:
+            logger.warning(
+                f"A text has {longest:,} tokens, and memory and time grow with it: divide it, or train with "
+                "--max_seq_length 512."
+            )
         run_model = self._run_model
 
         def run(batch: list[int]) -> tuple[list[int], np.ndarray, tuple[np.ndarray, ...]]:
@@ -756,14 +745,7 @@ class Predictor:
 
 
 def length_sorted_batches(rows: Sequence[int], lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
-    """
-    Batches of rows of similar length, short ones first.
-
-    Args:
-        rows: the rows that are wanted.
-        lengths: the number of tokens of every row.
-        batch_size: the most rows of a batch; fewer where they are long.
-    """
+    """Batches of some rows, short ones first; with fewer than `batch_size` rows where they are long."""
     batch: list[int] = []
     for row in sorted(rows, key=lambda row: lengths[row]):
         if batch and (len(batch) == batch_size or lengths[row] * (len(batch) + 1) > _TOKENS_AT_ONCE):
@@ -823,14 +805,7 @@ def _sigmoid(logits: np.ndarray) -> np.ndarray:
 
 @dataclass
 class _Words:
-    """
-    The words of a text.
-
-    Args:
-        text: plain text.
-        firsts, lasts: `[w]`, the first and the last token of each word.
-        starts, ends: `[w]`, its characters.
-    """
+    """The words of a plain text: the first and the last token of each, and its characters, `[w]`."""
 
     text: str
     firsts: np.ndarray

@@ -12,6 +12,7 @@ from transformers.utils import logging
 from ..data.question_windows import QuestionWindow, encode_windows
 from ..models.heads import eval_mode
 from ..models.modeling_encoder import longest_input
+from .inputs import texts_of
 
 
 logger = logging.get_logger(__name__)
@@ -86,6 +87,7 @@ def answer_question(
     options = {**DEFAULTS, **saved_options(model.config, "question-answering")}
     options |= {name: value for name, value in given.items() if value is not None}
     windows: list[QuestionWindow] = []
+    texts_of([(question, context)], "question-answering", False, model.name_or_path)
     if context.strip():
         longest, requested = longest_input(model.config), options["max_length"]
         if longest is not None and requested is not None and requested > longest:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -18,7 +19,10 @@ from modeling_star.data.prediction_inputs import QuestionContext
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.data.windows import longest_run, shorten
 from modeling_star.errors import UserError
-from modeling_star.inference import Predictor
+from modeling_star.inference import Predictor, prediction
+from modeling_star.inference.pipelines import BestPathPipeline
+from modeling_star.inference.question_answering import answer_question
+from modeling_star.training import sources
 
 
 TEXT = "a good film"
@@ -206,3 +210,50 @@ def test_a_panic_of_the_tokenizer_names_a_text() -> None:
         raise PanicException
     with pytest.raises(KeyboardInterrupt), windows.tokenizing(["a", "film"]):
         raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("head", "name", "texts"),
+    [
+        ("SequenceClassification", "logits", ["\ud800"]),
+        ("SequenceClassification", "logits", TEXT),
+        ("SequenceClassification", "tag_words", [["good"]]),
+        ("TokenClassification", "tag_words", [["\ud800"]]),
+        ("TokenClassification", "tag_words", [TEXT]),
+        ("TokenClassification", "tag_words", TEXT),
+        ("TokenClassification", "logits", [TEXT]),
+    ],
+)
+def test_every_method_refuses_what_the_model_does_not_read(head: str, name: str, texts: Any, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"write|surrogate"):
+        getattr(Predictor(saved(tmp_path, head)), name)(texts)
+
+
+def test_answers_and_pipelines_refuse_half_a_character(tmp_path: Path) -> None:
+    reader = Predictor(saved(tmp_path / "answers", "QuestionAnswering"))
+    with pytest.raises(UserError, match="surrogate"):
+        answer_question("Who?", "\ud800", reader.model, reader.tokenizer)
+    tagger = Predictor(saved(tmp_path / "tags", "TokenClassification"))
+    with pytest.raises(UserError, match="surrogate"):
+        BestPathPipeline(model=tagger.model, tokenizer=tagger.tokenizer)("\ud800")
+
+
+def test_a_text_that_takes_much_memory_is_named_before_it_is_predicted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tagger = Predictor(saved(tmp_path, "TokenClassification"))
+    monkeypatch.setattr(prediction, "_LONG", 5)
+    tagger.predict([TEXT])
+    assert not caplog.messages
+    monkeypatch.setattr(Predictor, "_run_model", property(lambda predictor: pytest.fail("predicted")))
+    with pytest.raises(pytest.fail.Exception, match="predicted"):
+        tagger.predict([TEXT, " ".join([TEXT] * 8)])
+    [message] = caplog.messages
+    assert "--max_seq_length" in message
+
+
+def test_a_name_that_is_no_folder_is_named_as_such_before_the_hub_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(sources.HfApi, "repo_info", Mock(side_effect=ConnectionError("no network")))
+    with pytest.raises(UserError, match="nofolder is no folder"):
+        Predictor("nofolder")
