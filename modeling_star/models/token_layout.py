@@ -295,9 +295,7 @@ class TokenLayout:
         # In half precision the sum and the length of a long text overflow.
         wide = at_least_float32(tokens.dtype)
         if self.is_ragged:
-            index = get_or_compute(self.memo, "tokens", lambda: torch.arange(len(tokens), device=tokens.device))
-            bags = torch.nn.functional.embedding_bag(index, tokens.to(wide), self.starts, mode="mean")
-            return bags.to(tokens.dtype)
+            return self._bags(tokens.to(wide), "mean").to(tokens.dtype)
         if self.is_full:
             mean = self._over_full_rows(torch.mean, tokens, dtype=wide)
             return mean if wide == tokens.dtype else mean.to(tokens.dtype)
@@ -310,12 +308,33 @@ class TokenLayout:
     def max(self, tokens: Tensor) -> Tensor:
         """Maximum over the real tokens of each sequence (`[N, d]` to `[b, d]`); zeros for an empty one."""
         if self.is_ragged:
-            # Without a copy. A bag of embeddings would take no number that comes after one for none.
-            return self.zero_empty(torch.segment_reduce(tokens, "max", offsets=self.offsets, unsafe=True))
+            return self._segment_maxima(tokens)
         if self.is_full:
             return self._over_full_rows(torch.amax, tokens)
         rows = self.to_rows(tokens)
         return self.zero_empty(rows.masked_fill(~self.row_mask[..., None], -torch.inf).amax(1))
+
+    def _segment_maxima(self, tokens: Tensor) -> Tensor:
+        """
+        `max` of each sequence without a copy in rows; the largest of equal tokens share its gradient.
+
+        A bag of embeddings hides a NaN after a number, and the backward of segment_reduce multiplies negative
+        gradients by how many tokens are equal (torch 2.13).
+        """
+        values = tokens.detach()
+        largest = self.zero_empty(torch.segment_reduce(values, "max", offsets=self.offsets, unsafe=True))
+        if not (torch.is_grad_enabled() and tokens.requires_grad):
+            return largest
+        wide = at_least_float32(tokens.dtype)
+        is_largest = (values == largest[self.sequence_index]).to(wide)
+        share = is_largest / self._bags(is_largest, "sum").clamp(min=1)[self.sequence_index]
+        sums = self._bags(tokens.to(wide) * share, "sum").to(tokens.dtype)
+        return largest + (sums - sums.detach())
+
+    def _bags(self, tokens: Tensor, mode: str) -> Tensor:
+        """Each sequence as a bag of embeddings (`[N, d]` to `[b, d]`), without a copy."""
+        index = get_or_compute(self.memo, "tokens", lambda: torch.arange(len(tokens), device=tokens.device))
+        return torch.nn.functional.embedding_bag(index, tokens, self.starts, mode=mode)
 
     def _over_full_rows(self, reduce: Callable[..., Tensor], tokens: Tensor, **options: Any) -> Tensor:
         """One vector for each row of a batch without padding (`[N, d]` to `[b, d]`)."""

@@ -258,7 +258,7 @@ def can_calibrate(trainer: Any) -> bool:
 def calibrate_tagger(task: Task, trainer: Any) -> float:
     """Fit the temperature, and return it, kept or not."""
     fitted = 1.0
-    if can_calibrate(trainer) and task.may_calibrate:
+    if can_calibrate(trainer) and task.may_calibrate and trainer.eval_dataset is not None:
         model = trainer.model
         split = TaggedSplit(model, trainer.eval_dataset, task.collate(trainer.processing_class))
         what = "entities found" if task.metrics.task == "entities" else "labels"

@@ -98,11 +98,11 @@ def test_tags_are_ordered_and_the_same_in_all_splits():
         }
     )
     data = prepare_tagging(splits)
-    assert data.label_list == ("O", "B-LOC", "B-PER", "I-PER")
-    assert data.label2id == {"O": 0, "B-LOC": 1, "B-PER": 2, "I-PER": 3}
-    assert data.splits["train"]["tags"][0] == [3, 2, 0]
-    assert data.splits["test"]["tags"][0] == [1, 0]
-    assert data.counts("test") == {"O": 1, "B-LOC": 1, "B-PER": 0, "I-PER": 0}
+    assert data.label_list == ("O", "B-PER", "I-PER")
+    assert data.label2id == {"O": 0, "B-PER": 1, "I-PER": 2}
+    assert data.splits["train"]["tags"][0] == [2, 1, 0]
+    assert data.splits["test"]["tags"][0] == [-100, 0]  # train has no B-LOC
+    assert data.counts("test") == {"O": 1, "B-PER": 0, "I-PER": 0}
     assert is_entity_scheme(data.label_list)
 
 

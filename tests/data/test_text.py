@@ -141,7 +141,7 @@ def test_a_data_set_is_read_by_name(tmp_path: Path) -> None:
         ({"train": ["none.txt"]}, {}, UserError, "none.txt"),
         ({"train": ["empty.txt"]}, {}, UserError, "empty.txt"),
         ({"train": ["c.jsonl"]}, {"text_column_name": "texts"}, UserError, "--text_column_name"),
-        ({"train": ["numbers.jsonl"]}, {}, UserError, "--text_column_name n"),
+        ({"train": ["numbers.jsonl"]}, {}, UserError, "--text_column_name NAME"),
         ({"train": ["a.pdf"]}, {}, UserError, "'.pdf'"),
     ],
 )

@@ -94,11 +94,11 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
         "--train_file={bad}/pos.jsonl --config_overrides=use_crf=true,crf_constraints=auto",
         ["crf_constraints"],
     ),
-    "a CRF of texts": (GLUE, "--train_file={sentiment} --config_overrides=use_crf=true", ["use_crf", "run_ner.py"]),
+    "a CRF of texts": (GLUE, "--train_file={sentiment} --config_overrides=use_crf=true", ["use_crf", "taggers"]),
     "n-grams of tags": (
         NER,
         "--train_file={entities} --config_overrides=ngram_buckets=64",
-        ["ngram_buckets", "run_glue.py"],
+        ["ngram_buckets", "classifiers"],
     ),
     "TF-IDF of answers": (QA, "--train_file={reading} --model_type=tfidf", ["tfidf"]),
     # The run

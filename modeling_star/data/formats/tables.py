@@ -181,7 +181,12 @@ def _quotes_enclose_cells(path: Path) -> bool:
 
 def _has_escapes(path: Path) -> bool:
     with open_bytes(path) as file:
-        return any(b'\\"' in line for line in file)
+        last = b""
+        while block := file.read(1 << 20):
+            if b'\\"' in last + block:
+                return True
+            last = block[-1:]
+    return False
 
 
 def _is_whole(path: Path, dialect: Dialect, column_names: Sequence[str] | None) -> bool:
