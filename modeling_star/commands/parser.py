@@ -240,7 +240,7 @@ def check_typed(groups: tuple[type, ...], typed: Sequence[str]) -> None:
                     kind_of(path, Options())
         has_recipe = not "".join(typed[:1]).startswith("--")  # which may name the columns
         output = Path("".join(given.get("output_dir", ())[:1]))
-        begins = bool(output.name) and not {"resume_from_checkpoint", "seeds"} & given.keys()
+        begins = "output_dir" in given and not {"resume_from_checkpoint", "seeds"} & given.keys()
         begins &= "WORLD_SIZE" not in os.environ
         exists = output.exists() or any(map(Path.is_file, output.parents))
         if begins and not has_recipe and exists and not any(output.glob("checkpoint-*")):

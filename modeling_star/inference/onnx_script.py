@@ -22,7 +22,11 @@ COLUMNS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_i
 
 def check_files() -> None:
     """End where a file of the folder is not as `export` wrote it."""
-    for name, written in json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))["files"].items():
+    try:
+        files = json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))["files"].items()
+    except (OSError, ValueError, LookupError) as error:
+        raise SystemExit(f"manifest.json cannot be read ({error}): export the model again") from None
+    for name, written in files:
         if hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() != written["sha256"]:
             raise SystemExit(
                 f"{name} is not as it was written: copy it or export the model again. If you changed it on purpose, "

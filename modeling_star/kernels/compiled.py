@@ -296,8 +296,9 @@ def _difference(given: Any, made: Any, name: str) -> str | None:
     if isinstance(given, Tensor):
         fits = given.shape == made.shape and given.device.type == "cpu" and given.layout == torch.strided
         return None if fits else f"{name} is {[*given.shape]} on {given.device} in place of {[*made.shape]} on the CPU"
-    owner = type(given).forward.__qualname__.rpartition(".")[0]
-    is_patched = owner not in ("", *(each.__qualname__ for each in type(given).__mro__))
+    forward: Any = type(given).forward
+    names = ("_forward_unimplemented", *(f"{each.__qualname__}.forward" for each in type(given).__mro__))
+    is_patched = forward.__qualname__ not in names or hasattr(forward, "__wrapped__")
     if given._forward_hooks or given._forward_pre_hooks or is_patched:
         return f"{name} has a hook or another forward"
     mine, theirs = vars(given), vars(made)

@@ -244,7 +244,7 @@ class EncoderConfig(BaseConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         offset, bound, *_ = (kwargs.pop(name, None) for name in _OPERATING_POINT)
         if offset or bound:
-            logger.warning(
+            logger.warning_once(  # a model is loaded from several copies of its configuration
                 f"An operating point of an earlier version (entity_offset {offset}, entity_bound {bound}) is ignored: "
                 f"write --min_probability {bound or 0.1:g} to list all spans above it."
             )

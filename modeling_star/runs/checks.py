@@ -38,7 +38,6 @@ def check_arguments(
     check_lexicon(model_args.lexicon, model_args.word_vectors)
     check_embeddings(model_args)
     check_names(model_args)
-    check_head(task_class, model_args)
     check_exists("--dataset_name", data_args.dataset_name, "dataset")
     check_learning_rates(model_args, run_args)
     tokens = run_args.max_tokens_per_batch
@@ -48,6 +47,7 @@ def check_arguments(
             "for one process; omit it, and write --per_device_train_batch_size 1 --train_sampling_strategy "
             "group_by_length."
         )
+    check_head(task_class, model_args)
 
 
 _KINDS = {"ForTokenClassification": "tagger", "ForSequenceClassification": "classifier"}

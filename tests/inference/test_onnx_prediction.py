@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from saved_models import SCHEMES, TEXTS, saved, with_vocabulary
 from script_runner import ROOT
+from transformers.utils import logging
 
 from modeling_star.errors import UserError
 from modeling_star.inference import Predictor
@@ -103,6 +104,7 @@ def test_the_operating_point_of_an_earlier_version_is_ignored_with_a_line(
     old = {"entity_offset": 1.0, "entity_bound": 0.02, "operating_curve": [[0.0, 0.5, 0.5]], "bound_curve": None}
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | old), encoding="utf-8")
     (folder / "manifest.json").unlink(missing_ok=True)
+    logging.warning_once.cache_clear()
     assert Predictor(folder).predict(TEXTS) == expected
     [message] = [message for message in caplog.messages if "entity_bound" in message]
     assert "--min_probability 0.02" in message

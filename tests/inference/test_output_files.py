@@ -15,6 +15,7 @@ from saved_models import SCHEMES, TEXTS, saved
 
 from modeling_star.commands import predict
 from modeling_star.data.readers import read_file
+from modeling_star.errors import UserError
 from modeling_star.inference import Predictor, prediction_files
 
 
@@ -240,14 +241,15 @@ def test_a_changed_column_is_another_input(
     output = reviews.with_name("out.csv")
     command = (classifier, "--file", reviews, "--text_column_name=Review", "--output_file", output)
     texts = iter(range(2))
-    predict_texts = Predictor.predict
+    predict_texts = Predictor._predict
 
-    def dying(self: Predictor, given: Any) -> Any:
-        next(texts)  # StopIteration ends the run after two parts
-        return predict_texts(self, given)
+    def dying(self: Predictor, given: Any, numbers: Any) -> Any:
+        if next(texts, None) is None:
+            raise UserError("ends after two parts")
+        return predict_texts(self, given, numbers)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Predictor, "predict", dying)
+        patched.setattr(Predictor, "_predict", dying)
         with pytest.raises(SystemExit):
             run(*command)
     assert len(list(output.with_name("out.csv.parts").glob("*.csv"))) == 2

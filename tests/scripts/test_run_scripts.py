@@ -64,8 +64,7 @@ def test_accelerate_launch_leaves_a_model_with_its_scores_tables_plots_and_card(
     assert results["test_samples"] == SIZES["test"]
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert_card_has_the_results(card, results)
-    assert "accelerate launch --config_file" in card
-    assert "cpu.yaml" in card
+    assert "accelerate launch --num_processes 1 run_scripts/run_ner.py --train_file" in card
     assert (folder / "report" / "entities_test.md").read_text(encoding="utf-8").strip() in card
 
     model = AutoModelForTokenClassification.from_pretrained(folder).eval()
