@@ -32,11 +32,12 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize, prune
 from transformers import PreTrainedModel, Trainer, TrainingArguments
 
-from modeling_star import compiled, describe
+from modeling_star import StarTransformerConfig, StarTransformerModel, compiled, describe
 from modeling_star.errors import UserError
 from modeling_star.kernels import cpu
 from modeling_star.kernels.compiled import is_compiled
 from modeling_star.models.attention import UpdateLayerNorm
+from modeling_star.models.modeling_star import StarTransformerLayer
 
 
 WINDOW = {"local_connection": "window", "global_node": "first"}
@@ -798,3 +799,18 @@ def test_another_value_of_the_variable_is_an_error(monkeypatch: pytest.MonkeyPat
 )
 def test_a_limit_of_onednn_excludes_tiles(limit: str, allowed: bool) -> None:
     assert (cpu.level(limit) == "amx") == (allowed and cpu.level() == "amx")
+
+
+@pytest.mark.parametrize("kind", [StarTransformerLayer, nn.Linear])
+def test_a_forward_that_replaces_that_of_a_class_is_noticed(
+    kind: Any, fast: Callable[..., PreTrainedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def halved(self: Any, *given: Any, **named: Any) -> Any:
+        output = original(self, *given, **named)
+        return (output[0] / 2, *output[1:]) if isinstance(output, tuple) else output / 2
+
+    halved.__qualname__ = "forward"  # as at the top of a script
+    original = kind.forward
+    monkeypatch.setattr(kind, "forward", halved)
+    model = StarTransformerModel(StarTransformerConfig(vocab_size=9, hidden_size=8, num_attention_heads=2))
+    assert "another forward" in describe(compiled(model))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -64,7 +65,7 @@ def test_accelerate_launch_leaves_a_model_with_its_scores_tables_plots_and_card(
     assert results["test_samples"] == SIZES["test"]
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert_card_has_the_results(card, results)
-    assert "accelerate launch --num_processes 1 run_scripts/run_ner.py --train_file" in card
+    assert re.search(r"accelerate launch --num_processes 1 \S*run_ner\.py", card)
     assert (folder / "report" / "entities_test.md").read_text(encoding="utf-8").strip() in card
 
     model = AutoModelForTokenClassification.from_pretrained(folder).eval()
