@@ -29,6 +29,7 @@ from .labels import (
     label_ids,
     labels_of,
     name_of,
+    ordered,
     row_ref,
     short_repr,
 )
@@ -138,6 +139,7 @@ def prepare_classification(
         check_single_labels(cells, label)
         if "train" in cells and not declared_names(splits, label):
             _check_classes(splits["train"], cells["train"], texts, label)
+            _drop_unseen(cells, dropped)
     if kind == "regression":
         labels, encoded, feature = encode_numbers(cells, label)
     else:
@@ -151,6 +153,22 @@ def prepare_classification(
     data = ClassificationData(DatasetDict(result), texts, label, labels, kind)
     inspect_classification(data.splits, texts, label, labels)
     return data
+
+
+def _drop_unseen(cells: dict[str, Cells], dropped: Mapping[str, set[int]]) -> None:
+    """Omit rows of other splits whose label train lacks, as no row teaches it."""
+    known = {name_of(value) for value in cells["train"] if value is not None}
+    for split, values in cells.items():
+        unseen = {row for row, value in enumerate(values) if value is not None and name_of(value) not in known}
+        names = {name_of(values[row]) for row in unseen}
+        if unseen and any(value is not None and row not in unseen for row, value in enumerate(values)):
+            logger.warning(
+                "%s: %s rows with the label %s are omitted, since train has no such label. Correct the label, or add "
+                "such rows to the training file.",
+                *(split, f"{len(unseen):,}", short_repr(ordered(names))),
+            )
+            dropped[split].update(unseen)
+            cells[split] = [None if row in unseen else value for row, value in enumerate(values)]
 
 
 def _check_classes(train: Dataset, cells: Cells, texts: Sequence[str], label: str) -> None:

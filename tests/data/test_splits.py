@@ -527,3 +527,16 @@ def test_a_tag_of_no_entity_among_others_is_warned_about(caplog: pytest.LogCaptu
     assert list(data.label_list) == ["O", "B-PER", "desk"]
     assert "'desk'" in caplog.text
     assert "no CRF" in caplog.text
+
+
+def test_a_label_that_train_lacks_is_no_class_of_a_classifier(caplog: pytest.LogCaptureFixture) -> None:
+    splits = DatasetDict(
+        {
+            "train": table(text=["a", "b", "c"], label=["neg", "pos", "neg"]),
+            "test": table(text=["d", "e", "f"], label=["pos", "neutral", "neg"]),
+        }
+    )
+    data = prepare_classification(splits)
+    assert data.label_list == ("neg", "pos")
+    assert data.splits["test"]["text"][:] == ["d", "f"]
+    assert any("neutral" in message for message in caplog.messages)
