@@ -12,6 +12,7 @@ import pytest
 import ray
 
 from modeling_star.errors import UserError
+from modeling_star.files import MODEL_FILES, write_manifest
 from modeling_star.inference import Predictor
 from modeling_star.inference.prediction_files import TEXTS_OF_WINDOW
 from modeling_star.inference.ray_cluster import predict_on_ray
@@ -80,6 +81,7 @@ def test_texts_that_workers_truncate_are_counted(address: str, classifier_folder
     limited = shutil.copytree(classifier_folder, tmp_path / "limited")
     path = limited / "tokenizer_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), "model_max_length": 4}))
+    write_manifest(limited, MODEL_FILES)
     predictor, texts = Predictor(limited), ["fine " * 9, "dull film"]
     ((_, predicted),) = predict_on_ray(predictor, [(tmp_path / "part", [({}, text) for text in texts])])
     assert [text for _, text, _ in predicted] == texts
