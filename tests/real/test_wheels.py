@@ -36,7 +36,7 @@ labels = [found[0]["label"] for _, found in Predictor("model").predict(texts)]
 assert [one["label"] for one in pipeline("text-classification", "model")(texts)] == labels
 assert AutoModelForSequenceClassification.from_pretrained("model").config.model_type == "star_transformer"
 found = cpu_library.find(cpu.level())
-print(json.dumps([modeling_star.__file__, cpu.library() is not None, found and str(found.parent)]))
+print(json.dumps([modeling_star.__file__, cpu.level_in_use() is not None, found and str(found.parent)]))
 """
 
 
