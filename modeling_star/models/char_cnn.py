@@ -19,8 +19,7 @@ from transformers.utils import logging
 
 from .configuration_encoder import EncoderConfig
 from .modeling_encoder import is_plain
-from .neighbours import is_continuation
-from .token_layout import TokenLayout, is_traced
+from .token_layout import TokenLayout, is_continuation, is_traced
 from .vocabulary import Vocabulary, VocabularyTables
 
 

@@ -14,8 +14,15 @@ from torch import Tensor, nn
 from transformers import initialization as init
 
 from .hashing import number, product
-from .neighbours import has_shifted, is_continuation, shifted, windows, words_end_inside
-from .token_layout import TokenLayout, cached_unless_traced
+from .token_layout import (
+    TokenLayout,
+    cached_unless_traced,
+    has_shifted,
+    is_continuation,
+    shifted,
+    windows,
+    words_end_inside,
+)
 
 
 LexiconKind = Literal["words", "whole_word"]
@@ -125,7 +132,7 @@ class WordMatcher(nn.Module):
             `[N, L - 1]`: the row of the word of 2 to L tokens, and whether there is one.
         """
         longest, half = self.max_word_length, len(self.table) // 2
-        window = windows(layout, ids, 0, longest - 1)
+        window = windows(ids, 0, longest - 1)
         beyond, halves = _word_constants(longest, half, ids.device)
         primes = _primes(self.multipliers)
         first, *following = (window + 1).unsqueeze(2).unbind(1)
@@ -150,9 +157,9 @@ class WordMatcher(nn.Module):
         continues = is_continuation(layout, self.continues[entry] & known, alone)
         run, following, matches = ~continues, continues, []
         for length in range(2, self.max_word_length + 1):
-            following = shifted(layout, following, 1)
+            following = shifted(following, 1)
             run = run & following & has_shifted(layout, length - 1)
-            is_longer = shifted(layout, following, 1) & has_shifted(layout, length)
+            is_longer = shifted(following, 1) & has_shifted(layout, length)
             matches.append(run & ~is_longer)
         return torch.stack([torch.zeros_like(run), *matches], 1)
 

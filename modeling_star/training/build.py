@@ -47,7 +47,8 @@ _CHANGED_BY_SAVING = (
 )
 # A fresh model that neither --model_type nor --config_name describes: configuration/models/star-plus-2.json.
 STAR_PLUS: dict[str, Any] = {
-    "position_embedding_type": "ring",
+    "position_embedding_type": "none",
+    "role_bias": True,
     "residual": True,
     "embedding_norm": True,
     "relay_start_norm": True,
