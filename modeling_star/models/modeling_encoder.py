@@ -172,6 +172,9 @@ class TokenEmbeddings(nn.Module):
     type embeddings, normalised where the configuration says so.
     """
 
+    # Earlier versions saved them; the encoder takes the pattern from here.
+    _keys_to_ignore_on_load_unexpected = [r"\.matcher\.multipliers$"]
+
     def __init__(self, config: EncoderConfig):
         super().__init__()
         self.config = config

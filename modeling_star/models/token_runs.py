@@ -13,10 +13,14 @@ from torch import Tensor, nn
 from transformers import initialization as init
 
 from .configuration_encoder import EncoderConfig
-from .hashing import number, product
+from .sorted_keys import find_key
 from .token_layout import cached_unless_traced, is_traced
 
 
+# Some runtimes of exported graphs compute integers in 32 bits, and remainders, quotients and comparisons of them in
+# float32 (OpenVINO 2026.4), which is exact below 2^24: hashes are below 2^16, their products made of smaller ones.
+DIGIT = 2**12
+"""Two digits of this base are a number below 2^24."""
 PRIME = 46_337
 """The largest prime whose square is below 2^31."""
 # Two rolling hashes, each with a first state and a multiplier. A run of two tokens is their solution of two linear
@@ -49,6 +53,21 @@ def real_tokens_first(input_ids: Tensor, attention_mask: Tensor | None) -> tuple
     return ids.gather(1, order).masked_fill(~mask, 0), mask
 
 
+def product(x: Tensor, y: Tensor, plus: Tensor | None = None) -> Tensor:
+    """
+    `(x * y + plus) % PRIME`.
+
+    Args:
+        x, y: of shapes that can be multiplied, from 0 to PRIME - 1.
+        plus: from 0 to 2^23.
+    """
+    if not is_traced():
+        return (x * y if plus is None else torch.addcmul(plus, x, y)) % PRIME
+    high, low = y // 256, y % 256
+    sums = x * high % PRIME * 256 % PRIME + x * low % PRIME
+    return (sums if plus is None else sums + plus) % PRIME
+
+
 def run_hashes(ids: Tensor, mask: Tensor, longest: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """
     The two hashes of all runs of 1, 2, .. `longest` tokens.
@@ -62,11 +81,11 @@ def run_hashes(ids: Tensor, mask: Tensor, longest: int) -> Iterator[tuple[Tensor
         tokens.
     """
     factors, multipliers, begun = _run_constants(ids.device)
-    digits = product(ids // PRIME, factors, PRIME, plus=ids % PRIME)  # [2, b, n]
+    digits = product(ids // PRIME, factors, plus=ids % PRIME)  # [2, b, n]
     state = (digits + begun) % PRIME
     for length in range(1, longest + 1):
         if length > 1:
-            state = product(state[..., :-1], multipliers, PRIME, plus=digits[..., length - 1 :])
+            state = product(state[..., :-1], multipliers, plus=digits[..., length - 1 :])
         yield state[0], state[1], mask[:, length - 1 :]
 
 
@@ -190,7 +209,7 @@ class TfidfVote(nn.Module):
         ids, mask = real_tokens_first(input_ids, attention_mask)
         found = list(run_hashes(ids, mask, self.longest))
         first, second, is_real = (torch.cat(parts, dim=1) for parts in zip(*found, strict=True))
-        term, is_known = self._looked_up(first, second)
+        term, is_known = find_key(self.keys, PRIME, first, second)
         is_known = is_known & is_real
         count = _counts(term.masked_fill(~is_known, len(self.keys))).clamp(min=1).float()
         # The look-up of an embedding is the gather that every runtime has.
@@ -199,20 +218,6 @@ class TfidfVote(nn.Module):
         # Each of c occurrences has a c-th of the square, in sum the square of the value.
         norm = (value.square() / count).sum(1, keepdim=True).clamp(min=1e-12).sqrt()
         return term, value / count / norm
-
-    def _looked_up(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        """
-        The index of the last term whose key is not larger than that of each run `[b, m]`, by its hashes, and whether
-        it is equal.
-        """
-        if is_traced():  # torch.searchsorted has no form in ONNX (torch 2.13)
-            table = torch.stack([self.keys // PRIME, self.keys % PRIME], 1)
-            index = binary_search(table, first, second)
-            entry = nn.functional.embedding(index, table)
-            return index, (entry[..., 0] == first) & (entry[..., 1] == second)
-        keys = (first * PRIME + second).int()
-        index = (torch.searchsorted(self.keys, keys, right=True) - 1).clamp(min=0)
-        return index, self.keys[index] == keys
 
     def logits(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """The logits `[b, k]` of the linear model alone."""
@@ -250,24 +255,6 @@ class TfidfVote(nn.Module):
         else:
             voted = (both.log_softmax(-1) + weights).logsumexp(0)
         return voted.to(logits.dtype)
-
-
-def binary_search(table: Tensor, first: Tensor, second: Tensor) -> Tensor:
-    """
-    The index of the last entry that is not larger than a pair, or 0: torch.searchsorted, written out.
-
-    Args:
-        table: `[F, 2]`, ascending by its first column, then by its second.
-        first, second: `[b, m]`.
-    """
-    index, step = torch.zeros_like(first), 2 ** (len(table).bit_length() - 1)
-    while step:
-        probe = index + step
-        high, low = nn.functional.embedding(probe.clamp(max=len(table) - 1), table).unbind(-1)
-        is_before = (high < first) | ((high == first) & (low <= second))
-        index = torch.where((probe < len(table)) & is_before, probe, index)
-        step //= 2
-    return index
 
 
 def _counts(terms: Tensor) -> Tensor:
@@ -336,7 +323,8 @@ class NgramLogits(nn.Module):
         """For each length the keys of n-grams, and which of them lie among the real tokens."""
         if self.hash_bits == 24:
             for first, second, is_real in run_hashes(ids, mask, self.longest):
-                yield number(*product(torch.stack([first, second]), _factors_of_hashes(ids.device), PRIME)), is_real
+                high, low = product(torch.stack([first, second]), _factors_of_hashes(ids.device)) % DIGIT
+                yield torch.add(low, high, alpha=DIGIT), is_real
             return
         of_token = run = ids * self.OF_TOKEN % self.PRIME
         for length in range(1, self.longest + 1):

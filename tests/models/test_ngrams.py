@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_modes import compiled
 
 from modeling_star import StarTransformerConfig
-from modeling_star.models import hashing
+from modeling_star.models import token_runs
 from modeling_star.models.token_runs import NgramLogits, run_hashes
 
 
@@ -46,7 +46,7 @@ def test_logits_and_gradients_equal_the_reference(padding: str | None, longest: 
 def test_hashes_of_ngrams_in_a_graph_are_exact_in_float32(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = torch.randint(0, 300_000, (50, 40), generator=torch.Generator().manual_seed(0))
     expected = list(run_hashes(ids, ids >= 0, 4))
-    monkeypatch.setattr(hashing, "is_traced", lambda: True)
+    monkeypatch.setattr(token_runs, "is_traced", lambda: True)
     for correct, actual in zip(expected, run_hashes(ids.to(dtype), ids >= 0, 4), strict=True):
         assert all(torch.equal(one, other.long()) for one, other in zip(correct[:2], actual[:2], strict=True))
     ngrams = ngrams_of(4, ngram_hash_bits=24)

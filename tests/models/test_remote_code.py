@@ -30,7 +30,7 @@ SHARED_CODE = {
     *("configuration_encoder.py", "modeling_encoder.py", "heads.py", "token_layout.py", "neighbours.py"),
     *("char_cnn.py", "crf.py", "pairs.py", "pretrained_embeddings.py", "saving.py"),
     *(
-        "hashing.py",
+        "sorted_keys.py",
         "tag_schemes.py",
         "token_runs.py",
         "vocabulary.py",
