@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import MODEL_MAPPING, AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedConfig
 from transformers.utils import logging
 
-from .modeling_encoder import first_position
+from .embeddings import first_position
 from .pretrained_embeddings import check_taken
 
 

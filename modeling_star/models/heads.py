@@ -1,7 +1,7 @@
 """
 The four task heads, shared by all encoders: each adds `class XForTask(XPreTrainedModel, ForTask)` with its encoder.
 
-A CRF and n-grams are files of their own, read only where the configuration asks for them (`optional_part`).
+A CRF and n-grams are files of their own, imported only where the configuration asks for them.
 
 Axes: b batch  n columns  d width  k labels
 """
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -25,13 +25,9 @@ from transformers.modeling_outputs import (
 from transformers.utils import ModelOutput, can_return_tuple, logging
 
 from .configuration_encoder import PROBLEM_TYPES, EncoderConfig
-from .modeling_encoder import EncoderOutput, EncoderPreTrainedModel, optional_part
+from .modeling_encoder import EncoderOutput, EncoderPreTrainedModel
 from .token_layout import is_traced
 
-
-if TYPE_CHECKING:  # these lines also tell transformers which files to save
-    from .crf import LinearChainCrf
-    from .token_runs import NgramLogits, TfidfTerms, TfidfVote
 
 logger = logging.get_logger(__name__)
 
@@ -191,12 +187,16 @@ class SequenceClassifier(nn.Module):
         self.activation = ACT2FN[config.hidden_act]
         self.dropout = head_dropout(config)
         self.out_proj = nn.Linear(hidden, config.num_labels)
-        self.ngrams: NgramLogits | None = None
+        self.ngrams: nn.Module | None = None
         if config.ngram_buckets:
-            self.ngrams = optional_part("token_runs").NgramLogits(config)
-        self.vote: TfidfVote | None = None
+            from .token_runs import NgramLogits
+
+            self.ngrams = NgramLogits(config)
+        self.vote: nn.Module | None = None
         if config.tfidf_terms:
-            self.vote = optional_part("token_runs").TfidfVote(config)
+            from .token_runs import TfidfVote
+
+            self.vote = TfidfVote(config)
 
     def forward(
         self, features: Tensor, input_ids: Tensor | None = None, attention_mask: Tensor | None = None
@@ -294,21 +294,23 @@ class ForSequenceClassification(EncoderForTask):
                 self.config.problem_type = problem_type
         return {"loss": loss, "logits": logits}
 
-    def set_tfidf(self, terms: "TfidfTerms | None") -> None:
+    def set_tfidf(self, terms: Any | None) -> None:
         """
         Let TF-IDF with logistic regression vote with the encoder from now on, outside training; `None`: no longer.
         Saved with the model.
 
         Args:
-            terms: fitted on token ids of the model's tokenizer.
+            terms: `TfidfTerms`, fitted on token ids of the model's tokenizer.
 
         Raises:
             ValueError: they have another number of labels, or the model predicts numbers.
         """
+        from .token_runs import TfidfVote
+
         self.config.tfidf_terms = 0 if terms is None else len(terms.keys)
         self.config.tfidf_max_length = 2 if terms is None else terms.max_length
         self.config.validate_tfidf()
-        vote = None if terms is None else optional_part("token_runs").TfidfVote.from_terms(terms, self.config)
+        vote = None if terms is None else TfidfVote.from_terms(terms, self.config)
         self.classifier.vote = None if vote is None else vote.to(self.device, self.dtype)
 
     def _problem_type(self, labels: Tensor) -> str:
@@ -334,12 +336,13 @@ class ForTokenClassification(EncoderForTask):
     def build_head(self, config: EncoderConfig) -> None:
         self.dropout = head_dropout(config)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
-        self.crf: LinearChainCrf | None = None
+        self.crf: nn.Module | None = None
         if config.use_crf:
-            crf = optional_part("crf")
+            from .crf import CrfTokenClassifierOutput, LinearChainCrf
+
             labels = [config.id2label[index] for index in range(config.num_labels)]
-            self.crf = crf.LinearChainCrf(labels, config.crf_constraints, config.vocab_size)
-            self.output_class = crf.CrfTokenClassifierOutput
+            self.crf = LinearChainCrf(labels, config.crf_constraints, config.vocab_size)
+            self.output_class = CrfTokenClassifierOutput
 
     def head_outputs(self, output: EncoderOutput, given: Given) -> dict[str, Any]:
         logits, labels = self.classifier(self.dropout(output.last_hidden_state)), given.labels

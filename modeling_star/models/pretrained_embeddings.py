@@ -6,6 +6,7 @@ Axes: N flat tokens  w width of its states
 """
 
 import contextlib
+import importlib
 import inspect
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +17,8 @@ from torch import Tensor
 from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
-from .modeling_encoder import EncoderPreTrainedModel, first_position, installed
+from .embeddings import first_position
+from .modeling_encoder import EncoderPreTrainedModel
 from .token_layout import TokenLayout
 
 
@@ -83,7 +85,12 @@ def model_on_vectors(
     """
     if vocabulary is None:
         raise ValueError('mode="vectors" needs the ids of the words: vocabulary=tokenizer.get_vocab().')
-    table, has_vector = installed("data.vectors").read_vectors(path, vocabulary, fields.get("embedding_size"))
+    # By its name: the code in a saved folder works without the package.
+    try:
+        vectors = importlib.import_module("modeling_star.data.vectors")
+    except ModuleNotFoundError as error:
+        raise ImportError("Files of vectors need the package modeling-star: pip install . in its checkout") from error
+    table, has_vector = vectors.read_vectors(path, vocabulary, fields.get("embedding_size"))
     logger.info(f"{path}: vectors found for {int(has_vector.sum())} of {len(vocabulary)} vocabulary entries.")
     if not has_vector.any():
         raise ValueError(f"{path} has a vector for none of the {len(vocabulary)} vocabulary entries.")

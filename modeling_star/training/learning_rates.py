@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from transformers import PreTrainedModel
 
 from ..errors import UserError
-from ..models.modeling_encoder import TokenEmbeddings
+from ..models.embeddings import TokenEmbeddings
 from .arguments import ModelArguments, RunArguments
 
 

@@ -27,7 +27,14 @@ from modeling_star import Lexicon
 
 # The code that a saved model needs, no more: nothing of training, tests, or other encoders.
 SHARED_CODE = {
-    *("configuration_encoder.py", "modeling_encoder.py", "heads.py", "token_layout.py", "neighbours.py"),
+    *(
+        "configuration_encoder.py",
+        "modeling_encoder.py",
+        "embeddings.py",
+        "heads.py",
+        "token_layout.py",
+        "neighbours.py",
+    ),
     *("char_cnn.py", "crf.py", "pairs.py", "pretrained_embeddings.py", "saving.py"),
     *(
         "sorted_keys.py",
