@@ -201,12 +201,12 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
         model = BigTransformerForSequenceClassification.from_encoder("roberta-base", radius=32, max_positions=8192)
         ```
         """
-        from .bert_weights import copy_encoder, fields_from_encoder, read_encoder_config
+        from .convert import copy_encoder, fields_from_encoder, read_encoder_config
 
         hub = {"revision": revision, "token": token, "cache_dir": cache_dir}
         taken = fields_from_encoder(read_encoder_config(name_or_path, hub), layers, radius, max_positions)
         model = cls(cls.config_class(**{**taken, **fields}))
-        copy_encoder(model._encoder, name_or_path, layers, hub, getattr(model, "lm_head", None), positions)
+        copy_encoder(model, name_or_path, layers, hub, positions)
         if lexicon is not None:
             model.set_lexicon(lexicon)
         return model.eval()

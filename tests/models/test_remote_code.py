@@ -35,7 +35,7 @@ SHARED_CODE = {
         "token_layout.py",
         "neighbours.py",
     ),
-    *("char_cnn.py", "crf.py", "pairs.py", "pretrained_embeddings.py", "saving.py"),
+    *("char_cnn.py", "crf.py", "pairs.py", "backbone.py", "convert.py", "saving.py"),
     *(
         "sorted_keys.py",
         "tag_schemes.py",
@@ -51,7 +51,7 @@ CODE = {
     "StarTransformer": SHARED_CODE | ATTENTION_CODE | {"configuration_star.py", "modeling_star.py"},
     "BigTransformer": SHARED_CODE
     | ATTENTION_CODE
-    | {"bert_weights.py", "configuration_big.py", "modeling_big.py", "window_attention.py"},
+    | {"configuration_big.py", "modeling_big.py", "window_attention.py"},
     "VanillaTransformer": SHARED_CODE | {"configuration_vanilla.py", "modeling_vanilla.py"},
     "Disan": SHARED_CODE | {"configuration_disan.py", "derivatives.py", "modeling_disan.py"},
     "BiLstm": SHARED_CODE | {"configuration_bilstm.py", "modeling_bilstm.py"},
