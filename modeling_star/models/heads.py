@@ -39,12 +39,12 @@ NO_SPAN = -1e4
 
 @dataclass(frozen=True)
 class Given:
-    """What a head reads beside the states: inputs `[b, n]`, labels, and how many labels a loss is divided by."""
+    """What a head reads with the states: inputs `[b, n]`, labels (a pair of ends for answers), and their number."""
 
     input_ids: Tensor | None
     attention_mask: Tensor | None
     tag_mask: Tensor | None
-    labels: Tensor | None
+    labels: Any
     num_items_in_batch: Tensor | int | None
 
 
@@ -429,6 +429,8 @@ def span_loss(logits: Tensor, positions: Tensor, num_items_in_batch: Tensor | in
 class ForQuestionAnswering(EncoderForTask):
     """Start and end of an answer span, from the token states: logits `[b, n]` each."""
 
+    output_class = QuestionAnsweringModelOutput
+
     def build_head(self, config: EncoderConfig) -> None:
         if config.pair_mode == "siamese":
             logger.warning_once('With pair_mode="siamese" no answer depends on its question: use pair_mode="cross".')
@@ -436,7 +438,6 @@ class ForQuestionAnswering(EncoderForTask):
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
 
     # Its own inputs: Trainer takes their names from here.
-    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -456,25 +457,20 @@ class ForQuestionAnswering(EncoderForTask):
             start_positions, end_positions: `[b]`, columns of the answer's first and last token; columns outside the
                 input are ignored.
         """
-        num_items_in_batch = kwargs.pop("num_items_in_batch", None)
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, word_mask)
-        output = self.model(*inputs, **kwargs, return_dict=True)
+        ends = None if start_positions is None or end_positions is None else (start_positions, end_positions)
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, ends, word_mask)
+        return super().forward(*inputs, **kwargs)
+
+    def head_outputs(self, output: EncoderOutput, given: Given) -> dict[str, Any]:
         logits = self.qa_outputs(self.dropout(output.last_hidden_state))
-        if attention_mask is not None:
+        if given.attention_mask is not None:
             # No answer starts or ends at padding, which would also take part in the loss's softmax.
-            logits = logits.masked_fill((attention_mask == 0)[..., None], NO_SPAN)
-        start_logits, end_logits = logits.unbind(-1)
-        loss = None
-        if start_positions is not None and end_positions is not None:
-            ends = ((start_logits, start_positions), (end_logits, end_positions))
-            loss = sum(span_loss(*end, num_items_in_batch) for end in ends) / len(ends)
-        return QuestionAnsweringModelOutput(
-            loss=loss,
-            start_logits=start_logits,
-            end_logits=end_logits,
-            hidden_states=output.hidden_states,
-            attentions=output.attentions,
-        )
+            logits = logits.masked_fill((given.attention_mask == 0)[..., None], NO_SPAN)
+        ends, loss = logits.unbind(-1), None
+        if given.labels is not None:
+            pairs = zip(ends, given.labels, strict=True)
+            loss = sum(span_loss(*pair, given.num_items_in_batch) for pair in pairs) / len(ends)
+        return {"loss": loss, "start_logits": ends[0], "end_logits": ends[1]}
 
 
 # ------ the token behind each mask

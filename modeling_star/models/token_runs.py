@@ -279,19 +279,15 @@ class NgramLogits(nn.Module):
     of the weights by their hash (https://arxiv.org/abs/0902.2206).
 
     Args:
-        config: `ngram_buckets` rows, `max_ngram_length`, `ngram_dropout`, `ngram_hash_bits`, `num_labels`.
+        config: `ngram_buckets` rows, `max_ngram_length`, `ngram_dropout`, `num_labels`.
     """
 
-    # Of models that earlier versions saved: a prime, so that products of two hashes fit into int64; and two numbers
-    # below it without pattern.
-    PRIME, OF_TOKEN, OF_RUN = 2**31 - 1, 1_640_531_527, 1_013_904_223
     # AdamW moves each weight by about the learning rate: an n-gram has one for a label, a feature hundreds.
     SCALE = 10.0
 
     def __init__(self, config: EncoderConfig):
         super().__init__()
         self.longest = config.max_ngram_length
-        self.hash_bits = config.ngram_hash_bits
         self.weight = nn.Parameter(torch.zeros(config.ngram_buckets, config.num_labels))
         self.dropout = nn.Dropout(config.ngram_dropout)
 
@@ -321,16 +317,9 @@ class NgramLogits(nn.Module):
 
     def _keys(self, ids: Tensor, mask: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """For each length the keys of n-grams, and which of them lie among the real tokens."""
-        if self.hash_bits == 24:
-            for first, second, is_real in run_hashes(ids, mask, self.longest):
-                high, low = product(torch.stack([first, second]), _factors_of_hashes(ids.device)) % DIGIT
-                yield torch.add(low, high, alpha=DIGIT), is_real
-            return
-        of_token = run = ids * self.OF_TOKEN % self.PRIME
-        for length in range(1, self.longest + 1):
-            if length > 1:
-                run = (run[:, :-1] * self.OF_RUN + of_token[:, length - 1 :]) % self.PRIME
-            yield run, mask[:, length - 1 :]
+        for first, second, is_real in run_hashes(ids, mask, self.longest):
+            high, low = product(torch.stack([first, second]), _factors_of_hashes(ids.device)) % DIGIT
+            yield torch.add(low, high, alpha=DIGIT), is_real
 
     def shares(self, input_ids: Tensor) -> Tensor:
         """What each token of texts `[b, n]` adds to the logits, `[b, n, k]`: even parts of its n-grams."""
