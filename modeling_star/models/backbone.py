@@ -27,12 +27,7 @@ def first_position(config: PreTrainedConfig) -> int:
 
 
 def build_backbone(config: PreTrainedConfig) -> PreTrainedModel:
-    """
-    The encoder of `config` with fresh weights, without a pooler, which nothing would train.
-
-    Raises:
-        ValueError: it is no encoder of transformers.
-    """
+    """The encoder of `config` with fresh weights, without a pooler, which nothing would train."""
     if type(config) not in MODEL_MAPPING or config.is_encoder_decoder:
         raise ValueError(
             f"backbone_config is a {type(config).__name__}; the configuration of an encoder such as BERT is needed: "
@@ -52,20 +47,12 @@ def run_backbone(
     is_frozen: bool,
 ) -> Tensor:
     """
-    Last hidden state of the encoder inside, which reads one right-padded row a sequence.
+    Last hidden state `[N, w]` of the encoder inside, which reads one right-padded row a sequence.
 
     Args:
-        backbone: the encoder.
-        layout: where the tokens lie.
         tokens: ids `[N]`, or embeddings `[N, w]`.
         types, position: `[N]`, counted from 0; or `None`.
-        is_frozen: nothing of it is trained.
-
-    Returns:
-        `[N, w]`.
-
-    Raises:
-        ValueError: positions are given, and it takes none.
+        is_frozen: nothing of the encoder is trained.
     """
     rows, mask = layout.to_right_padded(tokens)
     as_ids = tokens.dim() == 1

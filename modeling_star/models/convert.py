@@ -131,12 +131,7 @@ def kept_head(config: PreTrainedConfig) -> str:
 
 
 def _chosen_layers(config: PreTrainedConfig, layers: Sequence[int] | None, needs_first: bool = False) -> list[int]:
-    """
-    The indices of the layers that are taken; all where `layers` is `None`.
-
-    Raises:
-        ValueError: the encoder lacks one of them, or they do not begin with a first layer that is needed, once.
-    """
+    """The indices of the layers that are taken, all where `layers` is `None`; `needs_first`: 0 first, and once."""
     count = config.num_hidden_layers
     chosen = list(range(count) if layers is None else layers)
     begins = chosen[:1] == [0] and 0 not in chosen[1:]
@@ -150,14 +145,7 @@ def _chosen_layers(config: PreTrainedConfig, layers: Sequence[int] | None, needs
 
 
 def check_taken(name: str | Path, missing: Iterable[str]) -> None:
-    """
-    Args:
-        name: Hub name or folder of a model whose weights are copied.
-        missing: the names of those that its file lacks, and that `from_pretrained` made random.
-
-    Raises:
-        ValueError: there are some.
-    """
+    """Raise where `from_pretrained` made weights random, `missing`, which the file of a model lacks."""
     lacking = sorted(missing)
     if lacking:
         more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
@@ -171,12 +159,7 @@ def check_taken(name: str | Path, missing: Iterable[str]) -> None:
 
 
 def read_encoder_config(name_or_path: str | Path, hub: dict[str, Any]) -> PreTrainedConfig:
-    """
-    The configuration of an encoder whose block is BERT's.
-
-    Raises:
-        ValueError: it is another kind of model.
-    """
+    """The configuration of an encoder whose block is BERT's, or an error that says what becomes what."""
     config = AutoConfig.from_pretrained(name_or_path, **hub)
     positions, is_decoder = (getattr(config, name, None) for name in ("position_embedding_type", "is_decoder"))
     if config.model_type not in _FAMILIES or is_decoder or positions not in (None, "absolute"):
@@ -231,14 +214,7 @@ def fields_from_encoder(
 def copy_encoder(
     model: Any, name_or_path: str | Path, layers: Sequence[int] | None, hub: dict[str, Any], positions: str
 ) -> None:
-    """
-    Copy embeddings, layers and the head, where it is taken, into a model of the shape of `fields_from_encoder`.
-
-    Args:
-        model: a BiG-Transformer.
-        name_or_path, layers, hub: as in `read_encoder_config` and `fields_from_encoder`.
-        positions: how a longer table is filled, "repeated" or "interpolated".
-    """
+    """Copy embeddings, layers and the head, where it is taken, into a model of the shape of `fields_from_encoder`."""
     config = AutoConfig.from_pretrained(name_or_path, **hub)
     family, encoder = _FAMILIES[config.model_type], model._encoder
     source = _source_with_head(model, family, config, name_or_path, hub)
@@ -283,15 +259,8 @@ def _source_with_head(
 
 def _positions(table: Tensor, target: nn.Embedding | None, how: str) -> Tensor:
     """
-    The rows of a longer table.
-
-    Args:
-        table: `[n, d]`, the encoder's.
-        target: the embedding that takes them; `None` where there is none.
-        how: "repeated", the table again and again, or "interpolated", stretched evenly from its first row to its last.
-
-    Raises:
-        ValueError: `how` is neither.
+    The rows of a table of positions `[n, d]` for a longer one: again and again ("repeated"), or stretched evenly from
+    the first row to the last ("interpolated").
     """
     if how not in ("repeated", "interpolated"):
         raise ValueError(f'positions={how!r} is given; "repeated" or "interpolated" is allowed.')
@@ -307,9 +276,6 @@ def _copy(target: nn.Module, source: nn.Module, names: dict[str, str]) -> None:
     """
     Copy the parameters of submodules, by their names in both modules. What the target lacks is left out: the bias of
     keys, embeddings that the configuration omits.
-
-    Raises:
-        ValueError: the target's have another shape.
     """
     parameters = dict(target.named_parameters())
     for to_name, from_name in names.items():
@@ -383,15 +349,7 @@ def model_on_encoder(
     hub: dict[str, Any],
     fields: dict[str, Any],
 ) -> PreTrainedModel:
-    """
-    Args:
-        cls: the class of the model.
-        name_or_path, mode, freeze, fields: as in `from_embeddings`; mode "static" or "contextual".
-        hub: `revision`, `token`, `cache_dir` as in `AutoModel.from_pretrained`.
-
-    Raises:
-        ValueError: mode is another.
-    """
+    """`from_embeddings` of an encoder of transformers, mode "static" or "contextual"."""
     if mode not in ("static", "contextual"):
         raise ValueError(f'mode={mode!r} is given; "static", "contextual" or "vectors" is allowed.')
     source_config = AutoConfig.from_pretrained(name_or_path, **hub)
@@ -425,12 +383,7 @@ def model_on_vectors(
     vocabulary: dict[str, int] | None,
     fields: dict[str, Any],
 ) -> PreTrainedModel:
-    """
-    As `model_on_encoder`, from a file of word vectors.
-
-    Raises:
-        ValueError: there is no vocabulary, or no vector for any of its entries.
-    """
+    """`from_embeddings` of a file of word vectors."""
     if vocabulary is None:
         raise ValueError('mode="vectors" needs the ids of the words: vocabulary=tokenizer.get_vocab().')
     # By its name: the code in a saved folder works without the package.

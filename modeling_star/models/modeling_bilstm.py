@@ -21,13 +21,9 @@ from .token_layout import TokenLayout
 
 class RightPaddedLSTM(nn.Module):
     """
-    torch's LSTM of one layer, over right-padded rows whose padding the direction from the right does not read. It is
-    no `nn.LSTM`, whose weights transformers initialises otherwise. torch.compile leaves it out of its graphs.
-
-    Args:
-        width: d.
-        hidden_size: w, of each direction.
-        bidirectional: from both sides.
+    torch's LSTM of one layer, w wide in each direction, over right-padded rows `[b, m, d]` whose padding the direction
+    from the right does not read. It is no `nn.LSTM`, whose weights transformers initialises otherwise. torch.compile
+    leaves it out of its graphs.
     """
 
     def __init__(self, width: int, hidden_size: int, bidirectional: bool):
@@ -38,14 +34,7 @@ class RightPaddedLSTM(nn.Module):
 
     @torch.compiler.disable
     def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:
-        """
-        Args:
-            rows: `[b, m, d]`, right-padded.
-            lengths: `[b]`, real tokens of each.
-
-        Returns:
-            The states `[b, m, w]`, or `[b, m, 2w]` of two directions; anything finite at padding.
-        """
+        """The states `[b, m, w]`, or `[b, m, 2w]` of two directions; anything finite at padding."""
         # cuDNN takes packed rows, none of them empty, in both directions at once. On a CPU gradients of packed rows
         # cost the square of their length: 17 times those of padded ones at 512 tokens.
         if rows.is_cuda:
@@ -105,12 +94,7 @@ class BiLstmLayer(GradientCheckpointingLayer):
 
     def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:
         """
-        Args:
-            rows: `[b, m, d]`, right-padded.
-            lengths: `[b]`, real tokens of each.
-
-        Returns:
-            The new states `[b, m, d]`; anything finite at padding.
+        Right-padded rows `[b, m, d]` of `lengths [b]` tokens to new states `[b, m, d]`; anything finite at padding.
         """
         return self.dropout(self.lstm(rows, lengths))
 

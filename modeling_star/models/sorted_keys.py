@@ -38,11 +38,8 @@ def find_key(
 
 def binary_search(table: Tensor, first: Tensor, second: Tensor) -> Tensor:
     """
-    The index of the last entry that is not larger than a pair, or 0: torch.searchsorted, written out.
-
-    Args:
-        table: `[P, 2]`, ascending by its first column, then by its second.
-        first, second: of any one shape.
+    The index of the last entry that is not larger than a pair, or 0: torch.searchsorted, written out. The `table` `[P,
+    2]` is ascending by its first column, then by its second.
     """
     index, step = torch.zeros_like(first), 2 ** (len(table).bit_length() - 1)
     while step:

@@ -34,14 +34,8 @@ NO_TERM = 2**31 - 1
 
 def real_tokens_first(input_ids: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """
-    The real tokens of each row in their order, then its padding, so that the neighbours of a token are real.
-
-    Args:
-        input_ids: `[b, n]`.
-        attention_mask: `[b, n]`; padding may be anywhere.
-
-    Returns:
-        Ids `[b, n]`, int64, and which are real `[b, n]`, bool.
+    The real tokens of each row in their order, then its padding, so that the neighbours of a token are real: ids `[b,
+    n]`, int64, and which are real `[b, n]`, bool. Padding may be anywhere.
     """
     ids = input_ids.long()
     if attention_mask is None:
@@ -54,13 +48,7 @@ def real_tokens_first(input_ids: Tensor, attention_mask: Tensor | None) -> tuple
 
 
 def product(x: Tensor, y: Tensor, plus: Tensor | None = None) -> Tensor:
-    """
-    `(x * y + plus) % PRIME`.
-
-    Args:
-        x, y: of shapes that can be multiplied, from 0 to PRIME - 1.
-        plus: from 0 to 2^23.
-    """
+    """`(x * y + plus) % PRIME` of numbers below PRIME and below 2^23."""
     if not is_traced():
         return (x * y if plus is None else torch.addcmul(plus, x, y)) % PRIME
     high, low = y // 256, y % 256
@@ -70,15 +58,8 @@ def product(x: Tensor, y: Tensor, plus: Tensor | None = None) -> Tensor:
 
 def run_hashes(ids: Tensor, mask: Tensor, longest: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """
-    The two hashes of all runs of 1, 2, .. `longest` tokens.
-
-    Args:
-        ids, mask: from `real_tokens_first`, `[b, n]`.
-        longest: tokens of the longest run.
-
-    Yields:
-        For each length l the hashes `[b, n - l + 1]` each, from 0 to PRIME - 1, and which runs lie among the real
-        tokens.
+    The two hashes of all runs of 1, 2, .. `longest` tokens of what `real_tokens_first` gives: for each length l `[b, n
+    - l + 1]` each, from 0 to PRIME - 1, and which runs lie among the real tokens.
     """
     factors, multipliers, begun = _run_constants(ids.device)
     digits = product(ids // PRIME, factors, plus=ids % PRIME)  # [2, b, n]
@@ -177,16 +158,7 @@ class TfidfVote(nn.Module):
 
     @classmethod
     def from_terms(cls, terms: TfidfTerms, config: EncoderConfig) -> "TfidfVote":
-        """
-        The vote of fitted terms.
-
-        Args:
-            terms: as many as `config.tfidf_terms`.
-            config: of the classifier.
-
-        Raises:
-            ValueError: they have another number of labels.
-        """
+        """The vote of fitted terms, as many as the configuration of the classifier says, with its labels."""
         given, shape = list(terms.weight.shape), [config.tfidf_terms, config.num_labels]
         if given != shape:
             raise ValueError(f"The weights of the terms have shape {given}; {shape} is needed, [terms, labels].")
@@ -199,12 +171,9 @@ class TfidfVote(nn.Module):
 
     def find_terms(self, input_ids: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """
-        The terms in texts `[b, n]`.
-
-        Returns:
-            Each occurrence's term `[b, m]`, from 0 to F - 1, and its part of the term's value `[b, m]`: the value
-            divided by the number of occurrences in the text; 0 where a run is no term. The columns are the runs of
-            one token, then those of two, and so on.
+        The terms in texts `[b, n]`: each occurrence's term `[b, m]`, from 0 to F - 1, and its part of the term's value
+        `[b, m]`, the value divided by the number of occurrences in the text; 0 where a run is no term. The columns are
+        the runs of one token, then those of two, and so on.
         """
         ids, mask = real_tokens_first(input_ids, attention_mask)
         found = list(run_hashes(ids, mask, self.longest))
@@ -240,13 +209,7 @@ class TfidfVote(nn.Module):
         return shares
 
     def forward(self, logits: Tensor, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """
-        The vote: logits `[b, k]` of the weighted mean of both models' probabilities.
-
-        Args:
-            logits: the encoder's, `[b, k]`.
-            input_ids, attention_mask: `[b, n]`.
-        """
+        """The vote: logits `[b, k]` of the weighted mean of the encoder's probabilities and those of the terms."""
         both = torch.stack([logits.float() / self.temperature.float(), self.logits(input_ids, attention_mask)])
         weights = torch.stack([1 - self.share, self.share]).float().log()[:, None, None]
         if self.config.problem_type == "multi_label_classification":
@@ -297,15 +260,8 @@ class NgramLogits(nn.Module):
 
     def ngram_logits(self, input_ids: Tensor, attention_mask: Tensor | None) -> list[Tensor]:
         """
-        What each n-gram adds to the logits.
-
-        Args:
-            input_ids: `[b, n]`.
-            attention_mask: `[b, n]`; padding may be anywhere.
-
-        Returns:
-            For each length l from 1 `[b, n - l + 1, k]`, at the first token of an n-gram among the real tokens of its
-            row; zeros after the last one.
+        What each n-gram adds to the logits: for each length l from 1 `[b, n - l + 1, k]`, at the first token of an
+        n-gram among the real tokens of its row; zeros after the last one.
         """
         ids, mask = real_tokens_first(input_ids, attention_mask)
         scale = self.SCALE * mask.sum(1, keepdim=True).clamp(min=1).to(self.weight.dtype).rsqrt()

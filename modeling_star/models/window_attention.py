@@ -91,10 +91,8 @@ def lowest(dtype: torch.dtype) -> float:
 
 def block_size(length: int, left: int, right: int) -> int | None:
     """
-    B, queries in a block; `None` where a text is so short that a dense mask of it is as small.
-
-    A wide block computes scores that nobody reads, a narrow one has more keys than queries. All blocks of a text are
-    of one size: it is as even as multiples of 8 allow.
+    B, queries in a block; `None` where a text is so short that a dense mask of it is as small. A wide block computes
+    scores that nobody reads, a narrow one has more keys than queries.
     """
     reach = left + right
     block = 32 if reach <= 64 else 64 if reach < 256 else 128
@@ -289,16 +287,8 @@ def _attend_in_blocks(
     options: dict[str, Any],
 ) -> Tensor:
     """
-    The context `[l, h, c]` of some blocks.
-
-    Args:
-        query, key, value: rows of the batch, `[L, h, c]`.
-        further: keys and values of the tokens that everybody sees, `[b, h, g, c]`; or `None`.
-        mask: of the batch.
-        blocks_of_text: k.
-        apart: keys and values of other texts become zeros.
-        numbers: of the blocks.
-        options: of `attend`.
+    The context `[l, h, c]` of the blocks `numbers` of a batch, of rows `[L, h, c]`, `further` keys and values of the
+    tokens that everybody sees, `[b, h, g, c]`, and its mask; `apart`: keys and values of other texts become zeros.
     """
     width = mask.left + mask.block + mask.right
     start, stop = numbers.start * mask.block - mask.left, numbers.stop * mask.block + mask.right

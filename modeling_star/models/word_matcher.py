@@ -72,10 +72,8 @@ class WordMatcher(nn.Module):
 
     def load(self, lexicon: Any | None, device: torch.device | str | None = None) -> None:
         """
-        Match the words of `lexicon` from now on, whatever kind and size it has; `None`: nothing.
-
-        Args:
-            device: of the buffers; defaults to that of the last lexicon, else the CPU.
+        Match the words of `lexicon` from now on, whatever kind and size it has; `None`: nothing. Its buffers are where
+        those of the last one were, or on the CPU, unless `device` is given.
         """
         if device is None:
             device = next((buffer.device for buffer in self.buffers()), "cpu")
@@ -109,12 +107,8 @@ class WordMatcher(nn.Module):
 
     def forward(self, ids: Tensor, layout: TokenLayout) -> Tensor:
         """
-        Args:
-            ids: `[N]`, token ids, anything at padding.
-            layout: where they lie; a word lies within one sequence.
-
-        Returns:
-            `[N, L]`, bool: whether a word of l tokens starts at token i, at (i, l - 1). Column 0 is always false.
+        Whether a word of l tokens starts at token i, at (i, l - 1): ids `[N]`, anything at padding, to `[N, L]`, bool.
+        A word lies within one sequence; column 0 is always false.
         """
         if self.kind == "words":
             lengths = self._match_words(ids, layout)
@@ -126,13 +120,8 @@ class WordMatcher(nn.Module):
 
     def rows(self, ids: Tensor, layout: TokenLayout) -> tuple[Tensor, Tensor]:
         """
-        The words of a list that start at each token, by their rows in the table.
-
-        Args:
-            ids, layout: as in `forward`.
-
-        Returns:
-            `[N, L - 1]`: the row of the word of 2 to L tokens, and whether there is one.
+        The words of a list of 2 to L tokens that start at each token, by their rows in the table, and whether there is
+        one: ids `[N]` to `[N, L - 1]` each.
         """
         longest = self.max_word_length
         state, *following = windows(layout, ids, 0, longest - 1).unbind(1)

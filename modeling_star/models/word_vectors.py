@@ -74,14 +74,7 @@ class WordVectors(nn.Module):
         self.vectors = vectors
 
     def forward(self, ids: Tensor, layout: TokenLayout) -> Tensor:
-        """
-        Args:
-            ids: `[N]`, token ids, anything at padding.
-            layout: where they lie.
-
-        Returns:
-            `[N, 3 w]`: begins, inside, ends.
-        """
+        """Token ids `[N]`, anything at padding, to `[N, 3 w]`: begins, inside, ends."""
         if not len(self.vector_of_row):
             logger.warning_once(
                 f"word_vector_size={self.vectors.shape[1]}, and the model has no words: call "
