@@ -22,6 +22,7 @@ from .tag_schemes import (
     IGNORE_INDEX,
     TagScheme,
     entity_tag,
+    may_follow,
     tag_scheme,
     typed_labels,
 )
@@ -35,6 +36,8 @@ logger = logging.get_logger(__name__)
 FORBIDDEN = -1e4
 # Score of a tag other than the known one: outweighs any number of forbidden transitions.
 _RULED_OUT = -1e12
+# Start and end count as O.
+_LETTERS = "OBIES"
 # A score is its parameter times this, with the gradient of the score itself, so that it learns this many times as fast
 # as the weights of a layer, many of which change one logit together. At their rate it would learn too late
 # (docs/decisions.md).
@@ -106,10 +109,15 @@ class LinearChainCrf(VocabularyTables):
         """`[k + 1, k + 1]`, bool, from the row's label to the column's; the last row is the start, column the end."""
         if self.scheme is None:
             return torch.zeros(len(self.labels) + 1, len(self.labels) + 1, dtype=torch.bool, device="cpu")
-        first, joined = _tags(self.labels)
-        if self.scheme == "iobes":
-            return ~torch.where(_among(first, "IE"), joined, ~_among(first, "BI")[:, None])
-        return ~joined & _among(first, "I" if self.scheme == "iob2" else "B")
+        tags = [*(entity_tag(label) or ("S", label) for label in typed_labels(self.labels)), ("O", "")]
+        numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kind for _, kind in tags))}
+        letters = torch.tensor([_LETTERS.index(letter) for letter, _ in tags], device="cpu")
+        kinds = torch.tensor([numbers[kind] for _, kind in tags], device="cpu")
+        # Asked for each pair of letters, with another type and the same one: there may be many labels.
+        x, y = (["O", *(f"{letter}-{kind}" for letter in _LETTERS[1:])] for kind in "xy")
+        may = [[[may_follow(before, after, self.scheme) for after in x_or_y] for before in x] for x_or_y in (y, x)]
+        is_same = (kinds[:, None] == kinds).long()
+        return ~torch.tensor(may, device="cpu")[is_same, letters[:, None], letters]
 
     def init_own_weights(self) -> None:
         """For `_init_weights`: scores of 0, which equal a tagger without a CRF; no vocabulary."""
@@ -182,7 +190,7 @@ class LinearChainCrf(VocabularyTables):
             count = labelled.sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
             loss = losses.sum() / count.to(emissions.device).clamp(min=1)
         with torch.set_grad_enabled(torch.is_grad_enabled() and labels is None):
-            logits, messages = self.log_marginals_and_messages(emissions, chain, temperature)
+            logits, messages = self.log_marginals(emissions, chain, temperature)
         if labels is None or not self.training:
             paths = self.best_paths(emissions, chain).masked_fill(~real, IGNORE_INDEX)
         outputs = {"loss": loss, "logits": logits, "paths": paths, "sequence_losses": losses}
@@ -259,17 +267,11 @@ class LinearChainCrf(VocabularyTables):
         total, of_labels = (last + end).logsumexp(-1).masked_fill(~chain.any(1), 0)
         return of_labels - total
 
-    def log_marginals(self, emissions: Tensor, chain: Tensor) -> Tensor:
+    def log_marginals(self, emissions: Tensor, chain: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
         """
-        Log probability of each tag at each token, `[b, n, k]`, over all paths (forward-backward); outside the chain
-        the log-softmax of the emissions.
+        Log probability of each tag at each token, `[b, n, k]`, over all paths (forward-backward), outside the chain
+        the log-softmax of the emissions; and the messages of `CrfTokenClassifierOutput`, `[b, n, k]`, in float32.
         """
-        return self.log_marginals_and_messages(emissions, chain)[0]
-
-    def log_marginals_and_messages(
-        self, emissions: Tensor, chain: Tensor, temperature: float = 1.0
-    ) -> tuple[Tensor, Tensor]:
-        """`log_marginals`, and the backward messages of `CrfTokenClassifierOutput`, `[b, n, k]`, in float32."""
         wide = _widened(emissions) / temperature
         start, end, transitions = self._scores(wide.dtype, temperature)
         # The backward pass is a forward pass over the reversed row.
@@ -331,22 +333,6 @@ class LinearChainCrf(VocabularyTables):
         first = labels.gather(1, chain.int().argmax(1, keepdim=True))
         known = chain.any(1, keepdim=True) & (first != IGNORE_INDEX)
         return scores.masked_fill(known & forbidden[first.masked_fill(~known, 0)], 0)
-
-
-def _tags(labels: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """
-    Of labels, and of the start or end, which counts as O: the letters of IOBES, as numbers `[k + 1]`; and whether the
-    column's label, as I or E, would continue the entity of the row's, `[k + 1, k + 1]`.
-    """
-    tags = [*(entity_tag(label) or ("S", label) for label in typed_labels(labels)), ("O", "")]
-    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kind for _, kind in tags))}
-    first = torch.tensor([ord(letter) for letter, _ in tags], device="cpu")
-    kinds = torch.tensor([numbers[kind] for _, kind in tags], device="cpu")
-    return first, _among(first, "BI")[:, None] & (kinds[:, None] == kinds)
-
-
-def _among(letters: Tensor, allowed: str) -> Tensor:
-    return torch.isin(letters, torch.tensor([*map(ord, allowed)], device="cpu"))
 
 
 def _scaled(parameter: Tensor) -> Tensor:

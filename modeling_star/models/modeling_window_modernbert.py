@@ -25,8 +25,9 @@ from transformers.masking_utils import create_bidirectional_mask, create_bidirec
 
 from .configuration_window_modernbert import WindowModernBertConfig
 from .saving import code_apart
+from .token_layout import is_traced
 from .window_attention import ends_of, window_mask
-from .window_interface import WINDOW, is_traced, register_window_attention
+from .window_interface import WINDOW, register_window_attention
 
 
 register_window_attention()

@@ -24,6 +24,7 @@ from transformers.masking_utils import (
     sliding_window_overlay,
 )
 
+from .token_layout import is_traced
 from .window_attention import WindowMask, attend, window_attention, window_mask
 
 
@@ -73,6 +74,7 @@ def make_mask(
     window of it; otherwise what sdpa takes.
     """
     reach = None
+    # A graph cannot read functions.
     if q_length == kv_length and isinstance(q_offset, int) and q_offset == kv_offset == 0 and not is_traced():
         reach = visible(mask_function)
     if reach is not None and max(reach) < kv_length:
@@ -154,11 +156,6 @@ def _of_models(mask_function: Callable[..., Any], values: Mapping[str, Any]) -> 
             if made is not None and made(width).__code__ is mask_function.__code__:
                 return reach(**values)
     return None
-
-
-def is_traced() -> bool:
-    """Whether a model is compiled or exported: transformers' own mask then, as a graph cannot read functions."""
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
 _ALL_OF = and_masks(causal_mask_function).__code__
