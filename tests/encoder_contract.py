@@ -79,7 +79,7 @@ class EncoderContract(LossContract):
         second_derivatives: "all"; "recorded", where attentions are; or "none", as torch's own attention has on a CPU.
         shared_variants, own_variants: options that every encoder has, and those of this one, by a name in words.
         tested_variants: the names of those that are tried; by default all.
-        main_variants: those that have code of their own in the layers: precision, pruning and recording are tried on them.
+        main_variants: those with code of their own in the layers: precision, pruning and records are tried on them.
     """
 
     stem: ClassVar[str]
@@ -118,7 +118,7 @@ class EncoderContract(LossContract):
         cases: dict[str, tuple[Any, ...]] = {
             "variant": tuple(variants),
             "main": self.main_variants,
-                        "embeddings": ("default", "projected", "BERT inside"),
+            "embeddings": ("default", "projected", "BERT inside"),
             "padding": ("right", "left", "holes"),
             "recorded": (False, True),
             "mode": ("training", "inference", "without sparse rows", "fixed shapes"),
