@@ -104,22 +104,12 @@ class TranslationTrainer(StarTrainer, Seq2SeqTrainer):
             return None, (ids, self.exact_loss.rows(model(**inputs).logits, labels)), labels
 
 
-class TranslationLoss(TaskLoss):
-    """The mean loss over the tokens of translations; `TranslationTrainer` gives what is scored."""
-
-    has_one_class = True
-
-    def preprocess_logits(self, logits: Any, labels: Tensor | None) -> Any:
-        return logits
-
-
 class TranslationTask(Task[TranslationArguments]):
     """Predict a text in another language for every text."""
 
     head = "AutoModelForSeq2SeqLM"
     pipeline = "translation"
     trainer_class = TranslationTrainer
-    loss_class = TranslationLoss
     held_out_together = SOURCE  # a text may have several translations
     data_args: TranslationArguments
     data: TranslationData

@@ -105,7 +105,7 @@ def marked_words(words: Sequence[str], wrong: Sequence[bool], between: str) -> l
 
 
 def entities_of(labels: Sequence[str], groups: EntityGroups) -> set[tuple[str, int, int]]:
-    """The entities of a sentence as `EntityScores` counts them: type, first word and last word."""
+    """The entities of a sentence as `entities_in` finds them: type, first word and last word."""
     return {(kind, first, last - 1) for kind, first, last in groups(groups.numbers(labels))}
 
 

@@ -80,10 +80,7 @@ def run_card(task: Task, trainer: StarTrainer, results: dict[str, Any], sections
         tables=sections,
         pictures={
             "Training curves": f"{REPORT}/training_curves.png",
-            "Entities by type": f"{REPORT}/entities_test.png",
-            "Confusion matrix": f"{REPORT}/confusion_test.png",
             "Probabilities": f"{REPORT}/calibration_test.png",
-            "Answers by length of the context": f"{REPORT}/lengths_test.png",
         },
         repo_id=training.hub_model_id,
     )

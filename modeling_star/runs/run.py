@@ -33,7 +33,7 @@ from ..training.build import build_parts, check_resumed, length_limit
 from ..training.checkpoints import ManifestWriter, remove_checkpoints
 from ..training.guards import warn_about_majority, warn_about_overlap, warn_about_tokens
 from ..training.learning_rates import learning_rates, pretrained_parameters
-from ..training.losses import CRFLoss, loss_of
+from ..training.losses import loss_of
 from ..training.settled_arguments import LESS_IS_BETTER, settle_training
 from ..training.task import Task, is_scored
 from ..training.trainer import EarlyStopping, StarTrainer
@@ -305,9 +305,9 @@ def make_trainer(
             processing_class=tokenizer,
             data_collator=task.collate(tokenizer),
             compute_metrics=None if validation is None else task.scorer("validation", validation),
-            preprocess_logits_for_metrics=loss.preprocess_logits,
-            compute_loss_func=None if isinstance(loss, CRFLoss) else loss,
+            compute_loss_func=None if loss.in_model else loss,
         )
+        trainer.loss = loss
         task.prepare_trainer(trainer)
     if trainer.pop_callback(ProgressCallback) is not None:
         kind = TrainingBar if sys.stderr.isatty() else TrainingLines

@@ -23,7 +23,6 @@ from ..errors import UserError
 from ..publish.model_card import shown_teacher
 from ..training.arguments import ModelArguments, RunArguments
 from ..training.distillation import ROW, DistillationLoss, DistillationTrainer, Teacher, teacher_outputs
-from ..training.losses import CRFLoss
 from ..training.task import Task
 from ..training.trainer import StarTrainer
 from .sequence_classification import ClassificationTask
@@ -157,8 +156,7 @@ class DistillationTask(Task):
         if kind != only:
             what = "a CRF" if has_crf else "a regression"
             raise UserError(f"--loss {kind} does not work with {what}: write --loss {only}")
-        hard = CRFLoss() if has_crf else trainer.compute_loss_func
-        return DistillationLoss(hard, kind, options.temperature, options.alpha, has_crf)
+        return DistillationLoss(trainer.loss, kind, options.temperature, options.alpha, has_crf)
 
     def teacher_outputs(self, training: TrainingArguments) -> Dataset:
         """The teacher's outputs for the rows of the transfer set. The teacher leaves the memory afterwards."""

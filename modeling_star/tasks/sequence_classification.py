@@ -13,8 +13,8 @@ from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, Train
 from ..data.classification import ClassificationData, prepare_classification, tokenize_texts
 from ..errors import UserError
 from ..evaluation.error_page import BOTH, MISSED, WRONG, Confusion, Mistake, write_error_page
-from ..evaluation.metrics import GLUE_METRICS, TaskMetrics, are_predicted, metrics_for
-from ..evaluation.reports import baseline_lines, classes_report, confusion_counts, labels_report, plot_confusion_matrix
+from ..evaluation.reports import baseline_lines, classes_report, confusion_counts, labels_report
+from ..evaluation.task_metrics import GLUE_METRICS, TaskMetrics, are_predicted, metrics_for
 from ..files import write_json_lines, write_text
 from ..models.configuration_encoder import did_you_mean
 from ..models.heads import ForSequenceClassification
@@ -87,7 +87,7 @@ class ClassificationTask(Task[ClassificationArguments]):
         data, name = self.data, self.data_args.task_name
         task = data.problem_type if name is None else name
         self.metrics = metrics_for(task, data.label_list)
-        if "f1" in (self.metrics.names or ()) and len(data.label_list) not in (0, 2):
+        if "f1" in self.metrics.names and len(data.label_list) not in (0, 2):
             raise UserError(
                 f"--task_name {task} is scored by the F1 of two labels, and the data have {len(data.label_list)}: "
                 "omit --task_name."
@@ -149,7 +149,6 @@ class ClassificationTask(Task[ClassificationArguments]):
         else:
             heading = f"Classes of the {split} split"
             table = classes_report(expected, predicted, names)
-            plot_confusion_matrix(expected, predicted, names, folder / f"confusion_{split}.png", title=split)
         write_text(folder / f"classes_{split}.md", table + "\n")
         shown = self._fitted if temperature == 1 else temperature
         if shown == 1:

@@ -29,7 +29,7 @@ from ..evaluation.error_page import (
     marked_words,
     write_error_page,
 )
-from ..evaluation.metrics import EntityScores, TaskMetrics, metrics_for
+from ..evaluation.metrics import entity_report
 from ..evaluation.reports import (
     BASELINES,
     baseline_lines,
@@ -37,9 +37,8 @@ from ..evaluation.reports import (
     classes_report,
     confusion_counts,
     per_entity_table,
-    plot_confusion_matrix,
-    plot_entity_scores,
 )
+from ..evaluation.task_metrics import TaskMetrics, metrics_for
 from ..files import write_json_lines, write_text
 from ..models.tag_schemes import may_follow, tag_scheme, typed_labels
 from ..training.arguments import TaggingArguments
@@ -214,13 +213,11 @@ class TaggingTask(Task[TaggingArguments]):
         self, folder: Path, split: str, expected: list[list[str]], predicted: list[list[str]]
     ) -> dict[str, str]:
         if self.metrics.task == "entities":
-            scores = EntityScores().compute(references=expected, predictions=predicted)
-            plot_entity_scores(scores, folder / f"entities_{split}.png", title=f"{split}: entities by type")
+            scores = entity_report(expected, predicted)
             table = per_entity_table(scores)
             write_text(folder / f"entities_{split}.md", table + "\n")
             return {f"Entities of the {split} split": table}
         truth, guess = (list(chain.from_iterable(tags)) for tags in (expected, predicted))
-        plot_confusion_matrix(truth, guess, self.data.label_list, folder / f"confusion_{split}.png", title=split)
         table = classes_report(truth, guess, self.data.label_list)
         write_text(folder / f"classes_{split}.md", table + "\n")
         return {f"Classes of the {split} split": table}

@@ -22,7 +22,7 @@ from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 from ..errors import UserError
 from .checkpoints import follow_umask, last_checkpoint, seal_model, whole_checkpoints
 from .guards import all_finite, is_finite, not_finite
-from .losses import CRFLoss
+from .losses import TaskLoss
 from .samplers import ShuffledLengthGroups, TokenBatches
 
 
@@ -75,6 +75,21 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
         target.copy_(tensor)
 
 
+@contextmanager
+def learnt_logits(model: nn.Module, is_wanted: bool) -> Iterator[None]:
+    """Have a model that is calibrated give the logits that it has learnt."""
+    config = getattr(model, "config", None)
+    temperature = getattr(config, "calibration_temperature", 1.0)
+    if temperature == 1 or not is_wanted:
+        yield
+        return
+    config.calibration_temperature = 1.0
+    try:
+        yield
+    finally:
+        config.calibration_temperature = temperature
+
+
 class EarlyStopping(EarlyStoppingCallback):
     """As in transformers, where a resumed run would count its patience from 0 again (seen in 5.23)."""
 
@@ -96,12 +111,14 @@ class StarTrainer(Trainer):
     data's order. It stops if a loss or a weight is NaN or infinite.
 
     Attributes:
+        loss: by which predictions are held and splits are scored.
         shuffle_length_groups: whether length-grouped batches come in random order.
         max_tokens_per_batch: bound of the tokens of a training batch, padding included; `None` for none.
         averaged: number of the last checkpoints to average at the end of training; 0 for none.
         learning_rates: of parameters by name; the others have `args.learning_rate`.
     """
 
+    loss: TaskLoss | None = None
     shuffle_length_groups = True
     max_tokens_per_batch: int | None = None
     averaged: int = 0
@@ -254,22 +271,19 @@ class StarTrainer(Trainer):
         ignore_keys: list[str] | None = None,
     ) -> tuple[Any, Any, Any]:
         """
-        As in Trainer, with the best paths of a CRF, which are scored (`CRFLoss.preprocess_logits`). Of labelled rows
-        logits are as learnt: Trainer hides the labels from a model whose loss it computes itself, which would then
-        divide its logits by the temperature.
+        No mean loss; what `loss` holds of each row, with labels followed by its exact losses `[b, 2]`; the labels.
+        Without a `loss` as in Trainer. Of labelled rows logits are as learnt, not divided by the temperature.
         """
-        if ignore_keys is None and getattr(self.model, "crf", None) is not None:
-            names = self.model.output_class.__dataclass_fields__  # recorded states would come before the paths
-            ignore_keys = [name for name in names if name not in CRFLoss.outputs]
-        config = self.model.config
-        temperature = getattr(config, "calibration_temperature", 1.0)
-        if temperature == 1 or "labels" not in inputs:
+        if self.loss is None:
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
-        config.calibration_temperature = 1.0
-        try:
-            return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
-        finally:
-            config.calibration_temperature = temperature
+        inputs = self._prepare_inputs(inputs)
+        labels = inputs.get("labels")
+        if not self.loss.in_model:
+            inputs.pop("labels", None)
+        with torch.no_grad(), self.compute_loss_context_manager(), learnt_logits(self.model, labels is not None):
+            outputs = model(**inputs)
+        predictions = self.loss.predictions(outputs)
+        return None, predictions if labels is None else (predictions, self.loss.of_outputs(outputs, labels)), labels
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         """As in Trainer, with all rows in their order."""
