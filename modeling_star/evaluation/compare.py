@@ -165,9 +165,6 @@ def _choose_metric(systems: Sequence[System], metric: str | None, prefix: str) -
     """
     The metric that is named, or the one that gives the scores in all_results.json; and the counts of each system's
     runs.
-
-    Raises:
-        UserError: it does not fit the predictions, or the scores in all_results.json.
     """
     first = systems[0]
     known = reported_names(first.kind)

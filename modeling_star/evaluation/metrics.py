@@ -279,9 +279,6 @@ def entities_in(sentences: Iterable[Sequence[str]]) -> list[set[tuple[str, int, 
     """
     The entities of tagged sentences, exact in type and both ends, as seqeval (and conlleval) finds them: type, first
     and last word.
-
-    Args:
-        sentences: tags in BIO, BIOES, BILOU or BMES.
     """
     # seqeval knows the letters of BIOES alone, and single letters only with a type.
     return [set(get_entities([_seqeval_label(label) for label in sentence])) for sentence in sentences]
@@ -292,9 +289,6 @@ def entity_report(
 ) -> dict[str | None, dict[str, float]]:
     """
     `precision`, `recall`, `f1` and `support` (entities in the references) of each type of entity; of all as `None`.
-
-    Args:
-        references, predictions: the tags of each sentence.
     """
     truths, guesses = (
         {(number, *entity) for number, entities in enumerate(entities_in(rows)) for entity in entities}

@@ -179,13 +179,7 @@ def baseline_line(score: str, own: str, baselines: Mapping[str, str], rows: int)
 
 
 def baseline_lines(results: Mapping[str, Any], metric: str) -> list[str]:
-    """
-    `baseline_line` for each split on which a model and its baselines were scored.
-
-    Args:
-        results: of a run, as in all_results.json, or means over seeds, as of `summarize_seeds`.
-        metric: without prefix.
-    """
+    """`baseline_line` for each split on which a model and its baselines were scored."""
     values = {name: value["mean"] if isinstance(value, Mapping) else value for name, value in results.items()}
     prefixes = [name.removesuffix("_samples") for name in values if name.endswith("_samples")]
     lines = []

@@ -53,11 +53,7 @@ class TaskMetrics:
         return list(self.names)
 
     def for_windows(self, example_index: Sequence[int]) -> "TaskMetrics":
-        """The same metrics for a data set whose rows are windows: rows of one example are scored as one sentence.
-
-        Args:
-            example_index: the column of that name of the data set that will be evaluated.
-        """
+        """The same metrics for a data set whose rows are windows: rows of one example are scored as one sentence."""
         return replace(self, example_index=tuple(example_index))
 
     def decode(self, prediction: EvalPrediction) -> tuple[list[Any], list[Any]]:

@@ -133,12 +133,7 @@ def upload(
 
 
 def upload_run(training: TrainingArguments) -> CommitInfo:
-    """
-    Upload the folder of a run that has ended, without predictions, as --push_to_hub requests.
-
-    Raises:
-        UserError: the Hub refuses, or cannot be reached.
-    """
+    """Upload the folder of a run that has ended, without predictions, as --push_to_hub requests."""
     folder = Path(training.output_dir)
     return upload(
         folder,

@@ -149,10 +149,6 @@ def shown_command(typed: Sequence[str], processes: int = 1) -> str:
     """
     A command of this package as a card shows it: without tokens, and without the folders of this machine. A card is
     published, so that the command line of another program is never on it.
-
-    Args:
-        typed: the program and its arguments, as `RunArguments.typed`; nothing where another program trained.
-        processes: of `accelerate launch`.
     """
     if not typed:
         return ""

@@ -25,12 +25,7 @@ def check_arguments(
     run_args: RunArguments,
     training: TrainingArguments,
 ) -> None:
-    """
-    Check the arguments of a run before any data are read.
-
-    Raises:
-        UserError: an argument has a value that is not allowed, or that the run cannot use.
-    """
+    """Check the arguments of a run before any data are read."""
     check_training(training)
     check_fraction(data_args.validation_fraction)
     check_student(data_args)
@@ -67,12 +62,7 @@ def check_head(task_class: type[Task], model_args: ModelArguments) -> None:
 
 
 def check_training(training: TrainingArguments) -> None:
-    """
-    Check training arguments whose values would fail only after hours of training, or be ignored.
-
-    Raises:
-        UserError: a value is not supported by the commands.
-    """
+    """Check training arguments whose values would fail only after hours of training, or be ignored."""
     supported = {"prediction_loss_only": False, "batch_eval_metrics": False, "eval_do_concat_batches": True}
     for name, value in supported.items():
         if getattr(training, name) != value:

@@ -45,9 +45,6 @@ _INDECISIVE = ("seeds", "teacher_cache", "teacher_batch_size", "card_examples", 
 def lock_output_dir(folder: Path) -> Iterator[None]:
     """
     Keep a second process from writing to a folder, which is created if absent, and stays only if something is in it.
-
-    Raises:
-        UserError: another run has locked it, or it cannot be written.
     """
     with ExitStack() as at_the_end:
         with suppress(OSError):  # named by `folder_contents`
@@ -161,17 +158,7 @@ def check_several_seeds(seeds: list[int], training: TrainingArguments) -> None:
 def plan_seeds(
     folders: list[Path], training: TrainingArguments, config: dict[str, Any]
 ) -> list[tuple[bool, str | None]]:
-    """
-    Find out for the folder of each seed whether its run is finished, and the checkpoint to resume from.
-
-    Args:
-        folders: one per seed; of several seeds, all in the output folder.
-        training: with the output folder and what to resume from.
-        config: what `run_config` returns.
-
-    Raises:
-        UserError: see `check_output_dir`; or the output folder holds something else, or seeds of other arguments.
-    """
+    """Find out for the folder of each seed whether its run is finished, and the checkpoint to resume from."""
     parent, resume = Path(training.output_dir), training.resume_from_checkpoint
     if len(folders) == 1:
         if (resume or "").lower() in ("last", "true") and is_finished(parent) and last_checkpoint(parent) is None:

@@ -176,12 +176,7 @@ def with_validation(task: Task, data: Any) -> Any:
 
 
 def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
-    """
-    One seed: build, train, evaluate, predict, report.
-
-    Returns:
-        The content of all_results.json.
-    """
+    """One seed: build, train, evaluate, predict, report; returns the content of all_results.json."""
     set_seed(training.seed)
     folder = Path(training.output_dir)
     config = run_config(task.model_args, task.data_args, task.run_args, training)
@@ -226,12 +221,7 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
 
 
 def check_checkpoint(training: TrainingArguments, config: dict[str, Any]) -> None:
-    """
-    Warn about what has changed since the checkpoint, if any, that a run resumes from.
-
-    Raises:
-        UserError: its optimizer has other groups of parameters.
-    """
+    """Warn about what has changed since the checkpoint, if any, that a run resumes from."""
     if training.resume_from_checkpoint is None:
         return
     folder, checkpoint = Path(training.output_dir), Path(training.resume_from_checkpoint)
@@ -365,17 +355,7 @@ def train(task: Task, trainer: StarTrainer, results: dict[str, Any]) -> None:
 
 
 def score(task: Task, trainer: StarTrainer, split: str, features: Any, results: dict[str, Any]) -> dict[str, str]:
-    """
-    Predict a split, measure it if it has labels, and write its report.
-
-    Args:
-        task, trainer: with data and model.
-        split, features: the split's name and model inputs.
-        results: gets the scores.
-
-    Returns:
-        Markdown sections for the card, by heading.
-    """
+    """Predict a split, measure it if it has labels, and write its report."""
     prefix = score_prefix(split)
     trainer.compute_metrics = task.scorer(split, features)
     output = trainer.predict(features, metric_key_prefix=prefix)

@@ -144,12 +144,7 @@ class DistillationTask(Task):
         trainer.distill(loss, self.teacher_outputs(trainer.args), unknown)
 
     def distillation_loss(self, trainer: StarTrainer) -> DistillationLoss:
-        """
-        The loss that the arguments request.
-
-        Raises:
-            UserError: the model or the task has no such loss.
-        """
+        """The loss that the arguments request."""
         options, has_crf = self.data_args, getattr(trainer.model, "crf", None) is not None
         kind: Literal["mse", "kl"] = options.loss or ("kl" if has_crf else "mse")
         only = "kl" if has_crf else "mse" if self.metrics.task == "regression" else kind

@@ -89,10 +89,6 @@ def baseline_scores(task: Task, training: TrainingArguments) -> dict[str, float]
     """
     The main score of the baselines on the splits that a run scores, such as `frequent_eval_f1`: of the tag that each
     word has most often ("frequent") and, where the labels are entities, of their dictionary ("dictionary").
-
-    Args:
-        task: of a tagger.
-        training: says which splits are scored.
     """
     data = task.data
     splits = [split for split in data.splits if is_scored(split, training) and data.is_labelled(split)]

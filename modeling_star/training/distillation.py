@@ -52,12 +52,7 @@ _LEAST_LOG_PROBABILITY = -20.0
 
 
 def label_order(teacher: Sequence[str], student: Sequence[str]) -> list[int]:
-    """
-    The index of each of the student's labels among the teacher's.
-
-    Raises:
-        UserError: they do not have the same labels.
-    """
+    """The index of each of the student's labels among the teacher's; a UserError if they are not the same ones."""
     if sorted(teacher) != sorted(student):
         raise UserError(
             f"The teacher's labels are {', '.join(teacher)}, and the data's are {', '.join(student)}: both need the "
@@ -148,11 +143,6 @@ class Teacher:
         """
         Logits, computed in batches of similar length.
 
-        Args:
-            rows: the texts, by `columns`.
-            batch_size: texts per batch.
-            advance: is called with the number of texts of each batch.
-
         Returns:
             For each text LOGITS `[k]`, of a tagger `[words, k]`, float32. Words that were truncated are NaN.
         """
@@ -229,19 +219,6 @@ def teacher_outputs(
     A shard is an Arrow file, named after a hash of the teacher and its texts. It appears when it is whole: an
     interrupted computation resumes with the next shard, and data sets with the same beginning share its shards.
     Several processes compute alternate shards.
-
-    Args:
-        teacher: computes the outputs.
-        texts: rows with `teacher.columns`.
-        folder: of the shards, shared by all teachers and data sets.
-        state: the processes.
-        batch_size: texts per batch.
-        shard_size: texts per shard.
-        dtype: of the numbers on disk.
-        progress: whether to show a progress bar.
-
-    Returns:
-        Columns as in `Teacher.outputs`, those of taggers flattened, as NumPy arrays.
     """
     folder.mkdir(parents=True, exist_ok=True)
     starts = range(0, len(texts), shard_size)
@@ -424,14 +401,7 @@ class DistillationTrainer(StarTrainer):
     distillation: DistillationLoss | None = None
 
     def distill(self, loss: DistillationLoss, outputs: Dataset, unknown_label: Any = IGNORE_INDEX) -> None:
-        """
-        Have the model learn from a teacher, in place of labels.
-
-        Args:
-            loss: see `DistillationLoss`.
-            outputs: see `teacher_outputs`; the training data have their rows in the column ROW.
-            unknown_label: see `DistillationCollator`.
-        """
+        """Have the model learn from a teacher, in place of labels."""
         num_labels = self.model.config.num_labels
         self.distillation = loss
         # Trainer would leave out the columns that the collator looks up; the collator leaves out the others.

@@ -33,14 +33,7 @@ def check_learning_rates(model_args: ModelArguments, run_args: RunArguments) -> 
 
 
 def pretrained_parameters(model: PreTrainedModel, new: Iterable[str] | None) -> list[str]:
-    """
-    The names of the pretrained parameters of a model, in its order.
-
-    Args:
-        model: fresh or saved.
-        new: the parameters that a saved model did not have; `None`: the model is fresh, and only the encoder inside
-            its embeddings is pretrained.
-    """
+    """The names of the pretrained parameters of a model; `new` are those that a saved one did not have, `None`: all."""
     names = [name for name, _ in model.named_parameters()]
     if new is not None:
         new = set(new)

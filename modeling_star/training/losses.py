@@ -197,19 +197,7 @@ def loss_of(
     smoothing: float = 0.0,
     data: Any = None,
 ) -> TaskLoss:
-    """
-    The loss of a run.
-
-    Args:
-        problem: the task of its metrics, such as "entities" or "regression".
-        loss_class: the task's own.
-        has_crf: whether the model computes its loss.
-        weighting, smoothing: --class_weights and --label_smoothing_factor.
-        data: the training data, whose labels are weighted; `None` for a run that only scores.
-
-    Raises:
-        UserError: weights or smoothing are set, and the task does not have one class per text or token.
-    """
+    """The loss of a run."""
     one_class = loss_class.has_one_class and problem not in ("multi_label_classification", "regression")
     if has_crf or not one_class:
         for flag, is_set in (("--class_weights", weighting != "none"), ("--label_smoothing_factor", smoothing > 0)):

@@ -15,12 +15,7 @@ from .sources import check_exists, check_folder, did_you_mean_source
 
 @contextmanager
 def loading(flag: str, name: str) -> Iterator[None]:
-    """
-    Name the flag in errors from `from_pretrained`.
-
-    Raises:
-        UserError: `name` is no folder and no model of the Hub, or cannot be read.
-    """
+    """Name the flag in errors from `from_pretrained`."""
     check_exists(flag, name)
     check_folder(flag, name)
     try:

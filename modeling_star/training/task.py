@@ -92,12 +92,7 @@ class Task(ABC, Generic[DataArgs]):
 
     @classmethod
     def check_arguments(cls, data_args: DataArgs, training: TrainingArguments) -> None:
-        """
-        Check the task's own arguments before any data are read.
-
-        Raises:
-            UserError: an argument has a value that is not allowed, or that the task cannot use.
-        """
+        """Check the task's own arguments before any data are read."""
         return
 
     @abstractmethod

@@ -38,13 +38,6 @@ if _SHARDS:
 def average_checkpoints(folders: Sequence[Path]) -> dict[str, Tensor]:
     """
     The mean of each tensor over checkpoints (section 6.1 of https://arxiv.org/abs/1706.03762), summed in float64.
-
-    Args:
-        folders: each with a model's safetensors files, the newest first. Tensors that are not floating point, such as
-            a lexicon, are those of the newest.
-
-    Raises:
-        UserError: there is no folder, or the folders hold weights of different models.
     """
     if not folders:
         raise UserError("There is no whole checkpoint to average: write --save_strategy epoch, or steps.")
@@ -171,12 +164,7 @@ class StarTrainer(Trainer):
         return optimizer
 
     def log(self, logs: dict[str, Any], *args: Any, **kwargs: Any) -> None:
-        """
-        As in Trainer; the history omits numbers that JSON does not have, such as the norm of skipped gradients.
-
-        Raises:
-            UserError: a loss is NaN or infinite.
-        """
+        """As in Trainer; a UserError for a loss that is NaN or infinite. The history omits other such numbers."""
         if reason := not_finite(logs):
             raise self._diverged(reason)
         super().log(logs, *args, **kwargs)
@@ -184,24 +172,14 @@ class StarTrainer(Trainer):
         history[-1] = {name: value for name, value in history[-1].items() if is_finite(value)}
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
-        """
-        As in Trainer.
-
-        Raises:
-            UserError: the loss or a prediction is NaN or infinite.
-        """
+        """As in Trainer; a UserError where the loss or a prediction is NaN or infinite."""
         output = super().evaluation_loop(*args, **kwargs)
         if reason := not_finite(output.metrics, output.predictions):
             raise self._diverged(reason)
         return output
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """
-        As in Trainer, with a manifest of the final model, and without the pickle of the arguments.
-
-        Raises:
-            UserError: a weight is NaN or infinite, so that no checkpoint and no result has such weights.
-        """
+        """As in Trainer, with a manifest and no pickle of the arguments; a UserError for weights NaN or infinite."""
         is_whole = all_finite(self.model.parameters()).to(self.args.device, torch.float32)
         if not self.accelerator.gather(is_whole[None]).all():  # of a sharded model each process has a part
             raise self._diverged("weights are NaN or infinite")
@@ -251,12 +229,7 @@ class StarTrainer(Trainer):
         return sampler
 
     def get_train_dataloader(self) -> DataLoader:
-        """
-        As in Trainer.
-
-        Raises:
-            RuntimeError: Trainer has an order of its own, which is another one than that of earlier runs.
-        """
+        """As in Trainer; a RuntimeError where that has an order of its own, another one than that of earlier runs."""
         self._chose_order = False
         loader = super().get_train_dataloader()
         if not self._chose_order:
