@@ -11,7 +11,6 @@ from ..data.splits import check_fraction
 from ..errors import UserError
 from ..training.arguments import STUDENT, DataArguments, ModelArguments, RunArguments
 from ..training.build import check_embeddings, check_lexicon
-from ..training.learning_rates import check_learning_rates
 from ..training.named_models import check_names, saved_config
 from ..training.sources import check_exists
 from ..training.task import Task, is_scored
@@ -43,6 +42,22 @@ def check_arguments(
             "group_by_length."
         )
     check_head(task_class, model_args)
+
+
+def check_learning_rates(model_args: ModelArguments, run_args: RunArguments) -> None:
+    """Raise a UserError where a rate is not allowed, or nothing that it applies to is pretrained and trained."""
+    rate, decay = run_args.encoder_learning_rate, run_args.layerwise_lr_decay
+    if rate is not None and not rate > 0:
+        raise UserError(f"--encoder_learning_rate {rate:g} is given: write a number above 0, such as 2e-5.")
+    if decay is not None and not 0 < decay <= 1:
+        raise UserError(f"--layerwise_lr_decay {decay:g} is given: write a number above 0, at most 1, such as 0.9.")
+    has_encoder = model_args.embeddings_mode == "contextual" and not model_args.freeze_embeddings
+    if (rate, decay) != (None, None) and model_args.model_name_or_path is None and not has_encoder:
+        flag = "--layerwise_lr_decay" if rate is None else "--encoder_learning_rate"
+        raise UserError(
+            f"{flag} is for a pretrained encoder, and none is trained here: omit it, or write --model_name_or_path "
+            "NAME, or --embeddings_mode contextual without --freeze_embeddings"
+        )
 
 
 _KINDS = {"ForTokenClassification": "tagger", "ForSequenceClassification": "classifier"}

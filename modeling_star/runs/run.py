@@ -32,11 +32,10 @@ from ..training.arguments import DataArguments, FileArguments, ModelArguments, R
 from ..training.build import build_parts, check_resumed, length_limit
 from ..training.checkpoints import ManifestWriter, remove_checkpoints
 from ..training.guards import warn_about_majority, warn_about_overlap, warn_about_tokens
-from ..training.learning_rates import learning_rates, pretrained_parameters
 from ..training.losses import loss_of
 from ..training.settled_arguments import LESS_IS_BETTER, settle_training
 from ..training.task import Task, is_scored
-from ..training.trainer import EarlyStopping, StarTrainer
+from ..training.trainer import EarlyStopping, StarTrainer, separate_rates
 from .checks import check_arguments, check_parts, check_same_rates
 from .cli_errors import as_main_process, as_user_error, script_messages
 from .output_folder import changed_arguments, check_several_seeds, lock_output_dir, plan_seeds, run_config
@@ -127,6 +126,51 @@ def run(
         return task, report_seeds(folder, results, task.metrics.metric_for_best_model, training.process_index == 0)
 
 
+def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
+    """One seed: build, train, evaluate, predict, report; returns the content of all_results.json."""
+    set_seed(training.seed)
+    folder = Path(training.output_dir)
+    config = run_config(task.model_args, task.data_args, task.run_args, training)
+    config |= {"seed": training.seed, **task.found}
+    check_checkpoint(training, config)
+    check_parts(task, training)
+    with as_user_error(), tokenizing():
+        tokenizer, model = (task.build or (lambda: build_parts(task)))()
+        if not training.do_train:
+            check_whole(str(task.model_args.model_name_or_path), model, task.new_parameters or ())
+        if training.resume_from_checkpoint:
+            check_resumed(training.resume_from_checkpoint, tokenizer, model.config)
+        features = make_features(task, training, tokenizer, model)
+    if training.do_train:
+        uncalibrated(model)
+    trainer = make_trainer(task, training, tokenizer, model, features)
+    results: dict[str, Any] = {}
+    sections: dict[str, str] = {}
+    if training.do_train:
+        if not training.resume_from_checkpoint and training.process_index == 0:
+            write_json(folder / ARGUMENTS, config)
+        train(task, trainer, results)
+    elif task.calibrates_saved:
+        task.calibrate(trainer)
+        if training.process_index == 0:
+            write_json(folder / ARGUMENTS, config)
+        trainer.save_model(_internal_call=True)
+    for split in sorted(features, key=lambda split: not split.startswith("validation")):
+        if is_scored(split, training):
+            sections |= score(task, trainer, split, features[split], results)
+    if trainer.is_world_process_zero():
+        if training.do_train:
+            sections |= task.compare(trainer, results)
+        write_json(folder / REPORT / "all_results.json", results)
+        if training.do_train:
+            write_model_card(folder, run_card(task, trainer, results, sections))
+            if training.push_to_hub:
+                upload_run(training)
+            if not task.run_args.keeps_checkpoints:
+                remove_checkpoints(folder)
+    return results
+
+
 # ------ data
 
 
@@ -172,52 +216,7 @@ def with_validation(task: Task, data: Any) -> Any:
     return replace(data, splits=splits)
 
 
-# ------ one seed
-
-
-def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
-    """One seed: build, train, evaluate, predict, report; returns the content of all_results.json."""
-    set_seed(training.seed)
-    folder = Path(training.output_dir)
-    config = run_config(task.model_args, task.data_args, task.run_args, training)
-    config |= {"seed": training.seed, **task.found}
-    check_checkpoint(training, config)
-    check_parts(task, training)
-    with as_user_error(), tokenizing():
-        tokenizer, model = (task.build or (lambda: build_parts(task)))()
-        if not training.do_train:
-            check_whole(str(task.model_args.model_name_or_path), model, task.new_parameters or ())
-        if training.resume_from_checkpoint:
-            check_resumed(training.resume_from_checkpoint, tokenizer, model.config)
-        features = make_features(task, training, tokenizer, model)
-    if training.do_train:
-        uncalibrated(model)
-    trainer = make_trainer(task, training, tokenizer, model, features)
-    results: dict[str, Any] = {}
-    sections: dict[str, str] = {}
-    if training.do_train:
-        if not training.resume_from_checkpoint and training.process_index == 0:
-            write_json(folder / ARGUMENTS, config)
-        train(task, trainer, results)
-    elif task.calibrates_saved:
-        task.calibrate(trainer)
-        if training.process_index == 0:
-            write_json(folder / ARGUMENTS, config)
-        trainer.save_model(_internal_call=True)
-    for split in sorted(features, key=lambda split: not split.startswith("validation")):
-        if is_scored(split, training):
-            sections |= score(task, trainer, split, features[split], results)
-    if trainer.is_world_process_zero():
-        if training.do_train:
-            sections |= task.compare(trainer, results)
-        write_json(folder / REPORT / "all_results.json", results)
-        if training.do_train:
-            write_model_card(folder, run_card(task, trainer, results, sections))
-            if training.push_to_hub:
-                upload_run(training)
-            if not task.run_args.keeps_checkpoints:
-                remove_checkpoints(folder)
-    return results
+# ------ the steps of a seed
 
 
 def check_checkpoint(training: TrainingArguments, config: dict[str, Any]) -> None:
@@ -278,14 +277,7 @@ def make_trainer(
         validation = None
     training = settle_training(training, run_args, task.metrics, model, validation is not None)
     rates = separate_rates(task, training, model)  # before a trainer adds what is not pretrained
-    loss = loss_of(
-        task.metrics.task,
-        task.loss_class,
-        has_crf=getattr(model, "crf", None) is not None,
-        weighting=run_args.class_weights,
-        smoothing=float(training.label_smoothing_factor),
-        data=task.data if training.do_train else None,
-    )
+    loss = loss_of(task, model, training)
     with as_user_error(RuntimeError):  # --report_to a package that is not installed, or the Hub refuses
         trainer = (task.trainer_class or StarTrainer)(
             model=model,
@@ -310,15 +302,6 @@ def make_trainer(
     trainer.learning_rates = rates
     trainer.averaged = run_args.average_checkpoints if training.do_train else 0
     return trainer
-
-
-def separate_rates(task: Task, training: TrainingArguments, model: PreTrainedModel) -> dict[str, float]:
-    """The learning rates of a model's parameters by name, where the arguments set others than --learning_rate."""
-    rate, decay = task.run_args.encoder_learning_rate, task.run_args.layerwise_lr_decay
-    if (rate, decay) == (None, None):
-        return {}
-    names = pretrained_parameters(model, task.new_parameters)
-    return learning_rates(names, training.learning_rate if rate is None else rate, 1.0 if decay is None else decay)
 
 
 def train(task: Task, trainer: StarTrainer, results: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import EvalPrediction
+from transformers import EvalPrediction, PreTrainedModel, TrainingArguments
 
 from ..data.labels import IGNORE_INDEX
 from ..errors import UserError
@@ -188,26 +188,20 @@ class MetricsWithLoss:
         return {**scores, "loss": loss}
 
 
-def loss_of(
-    problem: str,
-    loss_class: type[TaskLoss] = TaskLoss,
-    *,
-    has_crf: bool = False,
-    weighting: str = "none",
-    smoothing: float = 0.0,
-    data: Any = None,
-) -> TaskLoss:
-    """The loss of a run."""
-    one_class = loss_class.has_one_class and problem not in ("multi_label_classification", "regression")
+def loss_of(task: Any, model: PreTrainedModel, training: TrainingArguments) -> TaskLoss:
+    """The loss of a run: the task's own or that of a CRF, with --class_weights and --label_smoothing_factor."""
+    problem, weighting, smoothing = task.metrics.task, task.run_args.class_weights, training.label_smoothing_factor
+    has_crf = getattr(model, "crf", None) is not None
+    one_class = task.loss_class.has_one_class and problem not in ("multi_label_classification", "regression")
     if has_crf or not one_class:
         for flag, is_set in (("--class_weights", weighting != "none"), ("--label_smoothing_factor", smoothing > 0)):
             if is_set:
                 advice = "write --config_overrides use_crf=false, or omit it" if has_crf else "omit it"
                 what = "a CRF" if has_crf else problem
                 raise UserError(f"{flag} works with one class for each text or token, not with {what}: {advice}.")
-        return CRFLoss() if has_crf else loss_class(problem)
+        return CRFLoss() if has_crf else task.loss_class(problem)
     weights = None
-    if weighting != "none" and data is not None:
-        counts = data.counts("train") if weighting == "balanced" else {}
-        weights = class_weights(weighting, tuple(data.label_list), counts)
-    return loss_class(problem, weights, smoothing)
+    if weighting != "none" and training.do_train:
+        counts = task.data.counts("train") if weighting == "balanced" else {}
+        weights = class_weights(weighting, tuple(task.data.label_list), counts)
+    return task.loss_class(problem, weights, float(smoothing))

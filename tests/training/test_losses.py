@@ -73,9 +73,7 @@ def test_the_flags_of_the_loss_reach_it(parsed: Callable[..., Parsed]) -> None:
         ClassificationTask, "--class_weights=balanced", "--label_smoothing_factor=0.2", "--validation_fraction=0"
     )
     task = load_task(ClassificationTask, model, data, run)
-    loss = loss_of(
-        task.metrics.task, weighting=run.class_weights, smoothing=training.label_smoothing_factor, data=task.data
-    )
+    loss = loss_of(task, torch.nn.Linear(1, 1), training)
     assert loss.smoothing == 0.2
     assert loss.weights is not None
     # One row is of the one class, seven of the other.
