@@ -5,16 +5,15 @@ bootstrap use the same.
 A new metric is a line of `METRICS`; with a line of `TASKS` runs report it too.
 """
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.stats import rankdata
-from seqeval.metrics.sequence_labeling import get_entities
 
-from ..models.tag_schemes import SEGMENT, entity_tag, typed_labels
+from ..data.entities import EntityGroups
+from ..models.tag_schemes import ENTITY_PREFIXES, SEGMENT, entity_tag, typed_labels
 from .squad import Language, answer_language, score_answers
 
 
@@ -269,19 +268,22 @@ def is_entity_scheme(label_list: Sequence[str]) -> bool:
     return bool(others) and all(entity_tag(label) for label in others)
 
 
-@functools.cache
-def _seqeval_label(label: str) -> str:
-    tag = entity_tag(label) or entity_tag(f"{label}-{SEGMENT}")
-    return label if tag is None else "-".join(filter(None, tag))
-
-
 def entities_in(sentences: Iterable[Sequence[str]]) -> list[set[tuple[str, int, int]]]:
     """
-    The entities of tagged sentences, exact in type and both ends, as seqeval (and conlleval) finds them: type, first
-    and last word.
+    The entities of tagged sentences, exact in type and both ends, as conlleval finds them: type, first word, the one
+    after the last.
+
+    Args:
+        sentences: tags in BIO, BIOES, BILOU or BMES.
     """
-    # seqeval knows the letters of BIOES alone, and single letters only with a type.
-    return [set(get_entities([_seqeval_label(label) for label in sentence])) for sentence in sentences]
+    typed = [[_with_type(label) for label in sentence] for sentence in sentences]
+    groups = EntityGroups(["O", *sorted({label for sentence in typed for label in sentence} - {"O"})])
+    return [set(groups(groups.numbers(sentence))) for sentence in typed]
+
+
+def _with_type(label: str) -> str:
+    """A letter alone with a type: references and predictions may have other labels."""
+    return f"{label}-{SEGMENT}" if label in ENTITY_PREFIXES else label
 
 
 def entity_report(

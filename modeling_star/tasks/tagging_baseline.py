@@ -73,7 +73,7 @@ class EntityDictionary:
                 yield tuple(words[first : first + length])
 
     def __call__(self, words: Words) -> list[str]:
-        """The tags of the words, in IOB2 whatever the scheme of training: seqeval compares entities."""
+        """The tags of the words, in IOB2 whatever the scheme of training: entities are compared."""
         tags = ["O"] * len(words)
         first = 0
         while first < len(words):

@@ -9,7 +9,6 @@ import numpy as np
 from datasets import Dataset, DatasetDict
 from transformers import DataCollatorForTokenClassification, PreTrainedTokenizerBase
 
-from ..data.entities import EntityGroups
 from ..data.labels import IGNORE_INDEX
 from ..data.tagging import (
     TaggingData,
@@ -24,12 +23,11 @@ from ..data.writing_systems import between_words
 from ..evaluation.error_page import (
     Confusion,
     Mistake,
-    entities_of,
     entity_confusion,
     marked_words,
     write_error_page,
 )
-from ..evaluation.metrics import entity_report
+from ..evaluation.metrics import entities_in, entity_report
 from ..evaluation.reports import (
     BASELINES,
     baseline_lines,
@@ -239,13 +237,12 @@ class TaggingTask(Task[TaggingArguments]):
         ]
         if self.metrics.task == "entities":
             order = "by their wrong entities"
-            groups = EntityGroups(self.data.label_list)
-            truth, found = ([entities_of(tags, groups) for tags in rows] for rows in (labels, guesses))
+            truth, found = map(entities_in, (labels, guesses))
             confusion = entity_confusion(truth, found)
         else:
             order = "by their wrong words"
             truth, found = (
-                [{(tag, i, i) for i, tag in enumerate(tags)} for tags in rows] for rows in (labels, guesses)
+                [{(tag, i, i + 1) for i, tag in enumerate(tags)} for tags in rows] for rows in (labels, guesses)
             )
             all_labels, all_guesses = (list(chain.from_iterable(rows)) for rows in (labels, guesses))
             counts, names = confusion_counts(all_labels, all_guesses, self.data.label_list)
@@ -254,7 +251,7 @@ class TaggingTask(Task[TaggingArguments]):
         def mistake(row: int) -> Mistake:
             def lines(entities: set[tuple[str, int, int]]) -> list[str]:
                 in_order = sorted(entities, key=lambda entity: entity[1:])
-                return [f"{between.join(words[row][first : last + 1])}: {kind}" for kind, first, last in in_order]
+                return [f"{between.join(words[row][first:end])}: {kind}" for kind, first, end in in_order]
 
             wrong = [a != b for a, b in zip(labels[row], guesses[row], strict=True)]
             right = set() if self.metrics.task == "entities" else truth[row] & found[row]
