@@ -160,7 +160,7 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
             sections |= score(task, trainer, split, features[split], results)
     if trainer.is_world_process_zero():
         if training.do_train:
-            sections |= task.compare(trainer, results)
+            sections |= task.compare(training, results)
         write_json(folder / REPORT / "all_results.json", results)
         if training.do_train:
             write_model_card(folder, run_card(task, trainer, results, sections))

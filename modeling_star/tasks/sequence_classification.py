@@ -1,6 +1,5 @@
 """The task of run_glue.py: classes, several labels or a number for every text or pair of texts."""
 
-import logging
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, Train
 from ..data.classification import ClassificationData, prepare_classification, tokenize_texts
 from ..errors import UserError
 from ..evaluation.error_page import BOTH, MISSED, WRONG, Confusion, Mistake, write_error_page
-from ..evaluation.reports import baseline_lines, classes_report, confusion_counts, labels_report
+from ..evaluation.reports import classes_report, confusion_counts, labels_report
 from ..evaluation.task_metrics import GLUE_METRICS, TaskMetrics, are_predicted, metrics_for
 from ..files import write_json_lines, write_text
 from ..models.configuration_encoder import did_you_mean
@@ -27,9 +26,6 @@ from .tfidf_baseline import tfidf_scores
 from .tfidf_vote import add_vote, take_vote
 
 
-logger = logging.getLogger(__name__)
-
-
 class ClassificationTask(Task[ClassificationArguments]):
     """Predict a class, several labels or a number for every text or pair of texts."""
 
@@ -37,11 +33,11 @@ class ClassificationTask(Task[ClassificationArguments]):
     pipeline = "text-classification"
     collate = DataCollatorWithPadding
     cuts_inputs = True
+    advice = "Train longer, change --learning_rate, or begin with pretrained embeddings, --embeddings_name_or_path."
     _fitted: float = 1.0
     data_args: ClassificationArguments
     data: ClassificationData
     metrics: TaskMetrics
-    _tfidf: dict[str, float] | None = None
     _had_vote: bool = False
     _config: Any = None  # of the model, which TF-IDF alone does not have
 
@@ -220,24 +216,8 @@ class ClassificationTask(Task[ClassificationArguments]):
     def _has_one_label(self) -> bool:
         return self.data.problem_type == "single_label_classification"
 
-    def compare(self, trainer: Any, results: dict[str, Any]) -> dict[str, str]:
-        """As in Task: with TF-IDF, fitted once for all seeds."""
-        if not self.data_args.tfidf_baseline:
-            return {}
-        if self._tfidf is None:
-            self._tfidf = tfidf_scores(self, trainer.args)
-        if not self._tfidf:
-            return {}
-        results |= self._tfidf
-        best = self.metrics.metric_for_best_model
-        lines = baseline_lines(results, best)
-        name = f"eval_{best}"
-        if results.get(name, np.inf) < self._tfidf.get(f"tfidf_{name}", -np.inf):
-            logger.warning(
-                f"validation: the {best} {results[name]:.3f} is below that of TF-IDF. Train longer, change "
-                "--learning_rate, or begin with pretrained embeddings, --embeddings_name_or_path."
-            )
-        return {"Baseline": "\n".join(f"- {line}" for line in lines)}
+    def baselines(self, training: TrainingArguments) -> dict[str, float]:
+        return tfidf_scores(self, training) if self.data_args.tfidf_baseline else {}
 
     def _predicted(self, logits: np.ndarray) -> tuple[list[Any], list[Any] | None]:
         """The prediction for each row, and its probability; of several labels the probability of each."""

@@ -1,13 +1,14 @@
 """The task of run_ner.py: a label for every word, such as entities and parts of speech."""
 
 import logging
+from collections.abc import Mapping
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from datasets import Dataset, DatasetDict
-from transformers import DataCollatorForTokenClassification, PreTrainedTokenizerBase
+from transformers import DataCollatorForTokenClassification, PreTrainedTokenizerBase, TrainingArguments
 
 from ..data.labels import IGNORE_INDEX
 from ..data.tagging import (
@@ -29,9 +30,6 @@ from ..evaluation.error_page import (
 )
 from ..evaluation.metrics import entities_in, entity_report
 from ..evaluation.reports import (
-    BASELINES,
-    baseline_lines,
-    best_baseline,
     classes_report,
     confusion_counts,
     per_entity_table,
@@ -51,11 +49,6 @@ logger = logging.getLogger(__name__)
 _SENTENCES_COMPARED = 500
 # Where F1 is less and accuracy more, almost all words are O, and the model finds few entities.
 _LOW_F1, _HIGH_ACCURACY = 0.3, 0.8
-_ADVICE = (
-    "Train longer, --num_train_epochs 30, or begin with what is pretrained: word vectors, --embeddings_name_or_path "
-    "VECTORS.txt --embeddings_mode vectors --config_overrides char_features=true, or a model, --model_name_or_path "
-    "bert-base-cased."
-)
 
 
 class TaggingTask(Task[TaggingArguments]):
@@ -66,10 +59,14 @@ class TaggingTask(Task[TaggingArguments]):
     collate = DataCollatorForTokenClassification
     cuts_inputs = True
     reads_spans = True
+    advice = (
+        "Train longer, --num_train_epochs 30, or begin with what is pretrained: word vectors, "
+        "--embeddings_name_or_path VECTORS.txt --embeddings_mode vectors --config_overrides char_features=true, or a "
+        "model, --model_name_or_path bert-base-cased."
+    )
     data_args: TaggingArguments
     data: TaggingData
     metrics: TaskMetrics
-    _baselines: dict[str, float] | None = None
     _trainer: Any = None
     _fitted: float = 1.0
 
@@ -183,29 +180,17 @@ class TaggingTask(Task[TaggingArguments]):
         write_text(folder / f"predictions_{split}.conll", "".join(map(_conll, rows)))
         return sections
 
-    def compare(self, trainer: Any, results: dict[str, Any]) -> dict[str, str]:
-        """As in Task: with what training counts say, counted once for all seeds."""
-        if self._baselines is None:
-            self._baselines = baseline_scores(self, trainer.args)
-        results |= self._baselines
-        best = self.metrics.metric_for_best_model
-        name = f"eval_{best}"
-        baseline = best_baseline(results, name)
-        if baseline is None:
-            return {}
-        kind, score = baseline
-        own, accuracy = results.get(name, np.inf), results.get("eval_accuracy", 0.0)
-        if own < score:
-            logger.warning(
-                f"validation: the {best} {own:.3f} is below the {score:.3f} of the {BASELINES[kind]}. {_ADVICE}"
-            )
-        elif best == "f1" and own < _LOW_F1 and accuracy > _HIGH_ACCURACY:
-            logger.warning(
-                f"validation: the accuracy {accuracy:.3f} counts the many words outside of entities; of the entities "
-                f"themselves the F1 is {own:.3f}. {_ADVICE}"
-            )
-        lines = baseline_lines(results, best)
-        return {"Baseline": "\n".join(f"- {line}" for line in lines)}
+    def baselines(self, training: TrainingArguments) -> dict[str, float]:
+        return baseline_scores(self, training)
+
+    def weakness(self, results: Mapping[str, Any]) -> str | None:
+        f1, accuracy = results.get("eval_f1", np.inf), results.get("eval_accuracy", 0.0)
+        if f1 >= _LOW_F1 or accuracy <= _HIGH_ACCURACY:
+            return None
+        return (
+            f"the accuracy {accuracy:.3f} counts the many words outside of entities; of the entities themselves the "
+            f"F1 is {f1:.3f}"
+        )
 
     def _tables(
         self, folder: Path, split: str, expected: list[list[str]], predicted: list[list[str]]
