@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset, DatasetDict
-from scipy.special import expit, log_expit, log_softmax
+from scipy.special import expit, log_expit, log_softmax, softmax
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, TrainingArguments
 
 from ..data.classification import ClassificationData, prepare_classification, tokenize_texts
@@ -157,29 +157,22 @@ class ClassificationTask(Task[ClassificationArguments]):
     def _write_mistakes(
         self, folder: Path, split: str, columns: dict[str, Any], logits: np.ndarray, expected: np.ndarray
     ) -> None:
-        """
-        Write the page of mistakes.
-
-        Args:
-            folder, split: where, and of which split.
-            columns: the cells of the predictions.
-            logits: `[examples, labels]`.
-            expected: class numbers or values `[examples]`, or 0 and 1 `[examples, labels]`.
-        """
+        """Write the page of mistakes, of `columns` as in the predictions and logits `[examples, labels]`."""
         names, kind = list(self.data.label_list), self.data.problem_type
+        probabilities = self._probabilities(logits)
         confusion, order = None, "by the loss; in brackets are probabilities"
         if kind == "regression":
             losses, order = np.abs(logits.reshape(-1) - expected), "by the difference"
-            is_wrong, probabilities = losses > 0, None
+            is_wrong = losses > 0
         elif kind == "multi_label_classification":
             truth, guess = expected.astype(bool), are_predicted(logits).astype(bool)
             losses = -np.where(truth, log_expit(logits), log_expit(-logits)).sum(-1)
-            is_wrong, probabilities = (truth != guess).any(-1), expit(logits)
+            is_wrong = (truth != guess).any(-1)
             counts = np.stack([(truth & guess).sum(0), (truth & ~guess).sum(0), (guess & ~truth).sum(0)], axis=1)
             confusion = Confusion(counts, names, (BOTH, MISSED, WRONG))
         else:
             losses = -log_softmax(logits, axis=-1)[np.arange(len(expected)), expected]
-            is_wrong, probabilities = logits.argmax(-1) != expected, np.exp(log_softmax(logits, axis=-1))
+            is_wrong = logits.argmax(-1) != expected
             counts, shown = confusion_counts(columns["label"], columns["predicted"], names)
             confusion = Confusion(counts, shown, shown)
 
@@ -219,18 +212,21 @@ class ClassificationTask(Task[ClassificationArguments]):
     def baselines(self, training: TrainingArguments) -> dict[str, float]:
         return tfidf_scores(self, training) if self.data_args.tfidf_baseline else {}
 
+    def _probabilities(self, logits: np.ndarray) -> np.ndarray | None:
+        """Of each label, in the shape of the logits; a regression has none."""
+        if self.data.problem_type == "regression":
+            return None
+        return expit(logits) if self.data.problem_type == "multi_label_classification" else softmax(logits, axis=-1)
+
     def _predicted(self, logits: np.ndarray) -> tuple[list[Any], list[Any] | None]:
         """The prediction for each row, and its probability; of several labels the probability of each."""
-        names = self.data.label_list
-        if self.data.problem_type == "regression":
+        names, probabilities = self.data.label_list, self._probabilities(logits)
+        if probabilities is None:
             return logits.reshape(-1).tolist(), None
         if self.data.problem_type == "multi_label_classification":
-            with np.errstate(over="ignore"):  # for very improbable labels
-                rows = (1 / (1 + np.exp(-logits))).round(4).tolist()
-            predicted = [self._named(row) for row in are_predicted(logits)]
-            return predicted, [dict(zip(names, row, strict=True)) for row in rows]
-        total = np.exp(logits - logits.max(-1, keepdims=True)).sum(-1)
-        return [names[index] for index in logits.argmax(-1)], (1 / total).round(4).tolist()
+            scores = [dict(zip(names, row, strict=True)) for row in probabilities.round(4).tolist()]
+            return [self._named(row) for row in are_predicted(logits)], scores
+        return [names[index] for index in logits.argmax(-1)], probabilities.max(-1).round(4).tolist()
 
     def _named(self, label: Any) -> Any:
         """A class's name, the names of the labels that a row of 0 and 1 marks, or a number as it is."""
