@@ -57,7 +57,7 @@ def count_runs(
     if metric not in METRICS:
         raise ValueError(f"metric={metric!r}; choose one of {', '.join(METRICS)}.")
     options = given or METRICS[metric].shared(references, runs)
-    return [METRICS[metric].count(*_labelled(references, run), **options) for run in runs]
+    return [METRICS[metric].count(*labelled_words(references, run), **options) for run in runs]
 
 
 def count_examples(metric: str, references: Sequence[Any], predictions: Sequence[Any], **given: Any) -> np.ndarray:
@@ -106,7 +106,7 @@ def _pairs(references: Sequence[Any], predictions: Sequence[Any]) -> Iterator[li
         yield list(zip(_listed(truth), _listed(guess), strict=True))
 
 
-def _labelled(references: Sequence[Any], predictions: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+def labelled_words(references: Sequence[Any], predictions: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
     """References and predictions without the words of tagged sentences whose reference is `None`."""
     if not any(None in _listed(reference) for reference in references):
         return references, predictions

@@ -28,7 +28,7 @@ from ..evaluation.error_page import (
     marked_words,
     write_error_page,
 )
-from ..evaluation.metrics import entities_in, entity_report
+from ..evaluation.metrics import entities_in, entity_report, labelled_words
 from ..evaluation.reports import (
     classes_report,
     confusion_counts,
@@ -170,7 +170,7 @@ class TaggingTask(Task[TaggingArguments]):
             expected = [[None if tag == IGNORE_INDEX else names[tag] for tag in tags] for tags in tagged]
             for row, tags in zip(rows, expected, strict=True):
                 row["labels"] = tags
-            sections = self._tables(folder, split, *_labelled_words(expected, predicted))
+            sections = self._tables(folder, split, *labelled_words(expected, predicted))
             self._write_mistakes(folder, split, words[:], expected, predicted)
             if self._trainer is not None and can_calibrate(self._trainer):
                 model = self._trainer.model
@@ -215,11 +215,8 @@ class TaggingTask(Task[TaggingArguments]):
     ) -> None:
         """Write the page of mistakes; words without a label are left out."""
         between = between_words(sentences)
-        labels, guesses = _labelled_words(expected, predicted)
-        words = [
-            [word for word, label in zip(sentence, tags, strict=True) if label is not None]
-            for sentence, tags in zip(sentences, expected, strict=True)
-        ]
+        labels, guesses = labelled_words(expected, predicted)
+        _, words = labelled_words(expected, sentences)
         if self.metrics.task == "entities":
             order = "by their wrong entities"
             truth, found = map(entities_in, (labels, guesses))
@@ -259,14 +256,3 @@ def _conll(row: dict[str, Any]) -> str:
     # A word may contain blanks.
     text = "".join(" ".join("_".join(cell.split()) or "_" for cell in cells) + "\n" for cells in lines)
     return text and text + "\n"
-
-
-def _labelled_words(
-    expected: list[list[str | None]], predicted: list[list[str]]
-) -> tuple[list[list[str]], list[list[str]]]:
-    """Labels and predictions of the words that have a label."""
-    pairs = [
-        [(tag, guess) for tag, guess in zip(tags, guesses, strict=True) if tag is not None]
-        for tags, guesses in zip(expected, predicted, strict=True)
-    ]
-    return [[tag for tag, _ in row] for row in pairs], [[guess for _, guess in row] for row in pairs]
