@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import UserError
 from ..files import find_report
 from .bootstrap import bootstrap_counts
-from .metrics import METRICS, TASKS, count_runs, score_counts
+from .metrics import LESS_IS_BETTER, METRICS, TASKS, count_runs, score_counts
 from .reports import baseline_line, markdown_table, score_prefix, summarize_seeds
 
 
@@ -33,7 +33,7 @@ MADE_BY = {"run_glue.py": "index", "run_ner.py": "tokens", "run_qa.py": "n_best"
 def reported_names(kind: str) -> dict[str, str]:
     """The metrics of predictions of a kind, keys of `METRICS`, and their names in all_results.json."""
     scores = (score for task in KINDS[kind] for score in TASKS[task][1].items())
-    return {metric: name for name, metric in scores if metric != "mse"}  # which is no percentage
+    return {metric: name for name, metric in scores if name not in LESS_IS_BETTER}  # no percentages
 
 
 @dataclass(frozen=True)

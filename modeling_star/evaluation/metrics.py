@@ -255,6 +255,9 @@ TASKS: dict[str, tuple[str, dict[str, str]]] = {
 }
 """Of each task the score that chooses the best model, and its scores by their names in all_results.json."""
 
+LESS_IS_BETTER = ("loss", "mse", "perplexity")
+"""The scores of all tasks that are better when lower."""
+
 
 # Entities
 

@@ -20,6 +20,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallb
 
 from ..data.splits import ROW, hold_out, load_splits, take_first
 from ..data.windows import tokenizing
+from ..evaluation.metrics import LESS_IS_BETTER
 from ..evaluation.reports import plot_training_curves, score_prefix, seeds_table, summarize_seeds
 from ..files import ARGUMENTS, REPORT, find_report, write_json, write_text
 from ..loading import check_whole
@@ -33,7 +34,7 @@ from ..training.build import build_parts, check_resumed, length_limit
 from ..training.checkpoints import ManifestWriter, remove_checkpoints
 from ..training.guards import warn_about_majority, warn_about_overlap, warn_about_tokens
 from ..training.losses import loss_of
-from ..training.settled_arguments import LESS_IS_BETTER, settle_training
+from ..training.settled_arguments import settle_training
 from ..training.task import Task, is_scored
 from ..training.trainer import EarlyStopping, StarTrainer, separate_rates
 from .checks import check_arguments, check_parts, check_same_rates

@@ -7,12 +7,10 @@ from transformers import PreTrainedModel, TrainingArguments
 from transformers.trainer_utils import SaveStrategy, SchedulerType
 
 from ..errors import UserError
+from ..evaluation.metrics import LESS_IS_BETTER
 from ..models.modeling_encoder import EncoderPreTrainedModel
 from .arguments import RunArguments
 
-
-LESS_IS_BETTER = ("loss", "mse", "perplexity")
-"""The metrics of all tasks that are better when lower."""
 
 _BY_SCORE = (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)
 
