@@ -135,7 +135,7 @@ class SpanLoss(TaskLoss):
 
     def predictions(self, outputs: Any) -> Tensor:
         """Start and end scores `[b, n, 2]`, which Trainer pads to equal n."""
-        return self.logits(outputs).transpose(1, 2)
+        return torch.stack([outputs["start_logits"], outputs["end_logits"]], dim=2)
 
 
 class CRFLoss(TaskLoss):
