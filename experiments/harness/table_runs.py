@@ -236,7 +236,7 @@ class Runner:
                 except UserError as error:
                     raise PrerequisiteError(str(error)) from None
             results = json.loads(find_report(model, SCORES).read_text(encoding="utf-8"))
-            scores = metrics_only({key: value for key, value in results.items() if key.startswith("eval_")})
+            scores = metrics_only(results, "eval_")
             if stored is not None:
                 if stored["scores"] != scores:
                     raise PrerequisiteError(
@@ -245,7 +245,7 @@ class Runner:
                     )
                 return
             history = json.loads(find_report(model, "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
-            on_test = metrics_only({key: value for key, value in results.items() if key.startswith("test_")})
+            on_test = metrics_only(results, "test_")
             result = {
                 "scores": scores,
                 **({"test_scores": on_test} if on_test else {}),

@@ -30,7 +30,6 @@ BLUE, ORANGE, GREEN = "#2a6fbb", "#d9782d", "#3c8d5a"
 _CJK_FONTS = ["Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Zen Hei", "PingFang SC", "SimHei"]
 # Timings and counters that Trainer and the scripts log beside the metrics.
 _NOT_METRICS = re.compile(r"(^|_)(runtime|per_second|loss|epoch|samples|time)$|(^|_)mem_")
-_SPLIT_PREFIXES = ("eval_", "test_", "predict_")
 
 
 # Tables
@@ -212,15 +211,10 @@ def score_lines(results: Mapping[str, Any], metric: str) -> list[str]:
     return sorted(lines, key=lambda line: not line.startswith("test"))
 
 
-def metrics_only(results: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics in the results of `Trainer.evaluate` or `predict`, without losses, timings, counts and prefixes."""
-    metrics = {}
-    for name, value in results.items():
-        prefix = next((prefix for prefix in _SPLIT_PREFIXES if name.startswith(prefix)), "")
-        plain = name.removeprefix(prefix)
-        if _is_number(value) and not _NOT_METRICS.search(plain):
-            metrics[plain] = float(value)
-    return metrics
+def metrics_only(results: Mapping[str, Any], prefix: str) -> dict[str, float]:
+    """The metrics of a split in the results of `Trainer.evaluate` or `predict`, without losses, timings and counts."""
+    of_split = {name.removeprefix(prefix): x for name, x in results.items() if name.startswith(prefix)}
+    return {name: float(x) for name, x in of_split.items() if _is_number(x) and not _NOT_METRICS.search(name)}
 
 
 def _is_number(value: object) -> bool:
@@ -283,7 +277,7 @@ def _metric_name(log_history: Sequence[Mapping[str, Any]], metric: str | None) -
     if metric is not None:
         return metric if metric.startswith("eval_") else f"eval_{metric}"
     for entry in log_history:
-        names = metrics_only({name: value for name, value in entry.items() if name.startswith("eval_")})
+        names = metrics_only(entry, "eval_")
         if names:
             return f"eval_{next(iter(names))}"
     return None

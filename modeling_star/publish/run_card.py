@@ -41,8 +41,7 @@ def run_card(task: Task, trainer: StarTrainer, results: dict[str, Any], sections
         or shown_path(options.dataset_name or "")
         or title_of(file if isinstance(file, str) else file[0]),
         results={
-            split: metrics_only({name: value for name, value in results.items() if name.startswith(prefix)})
-            for split, prefix in {"validation": "eval_", "test": "test_"}.items()
+            split: metrics_only(results, prefix) for split, prefix in {"validation": "eval_", "test": "test_"}.items()
         },
         seed=training.seed,
         command=shown_command(task.run_args.typed, training.world_size),

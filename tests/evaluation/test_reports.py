@@ -138,11 +138,15 @@ def test_seeds_are_summarized_by_mean_and_sample_deviation() -> None:
 
 
 def test_timings_and_counts_are_not_among_the_metrics() -> None:
-    logged = {"predict_f1": 0.5, "predict_loss": 1.0, "predict_runtime": 2.0, "predict_steps_per_second": 3.0}
-    assert metrics_only(logged | {"predict_samples": 4, "epoch": 5.0, "predict_name": "x"}) == {"f1": 0.5}
+    logged = {"test_f1": 0.5, "test_loss": 1.0, "test_runtime": 2.0, "test_steps_per_second": 3.0, "eval_f1": 0.1}
+    assert metrics_only(logged | {"test_samples": 4, "epoch": 5.0, "test_name": "x"}, "test_") == {"f1": 0.5}
     timings = {"eval_model_preparation_time": 1.0, "train_mem_gpu_alloc_delta": 1.0, "eval_loss": 1.0}
     types = {"eval_arrive_time_f1": 0.25, "eval_glossary_f1": 0.5, "eval_time_precision": 1.0}
-    assert metrics_only(timings | types) == {"arrive_time_f1": 0.25, "glossary_f1": 0.5, "time_precision": 1.0}
+    assert metrics_only(timings | types, "eval_") == {
+        "arrive_time_f1": 0.25,
+        "glossary_f1": 0.5,
+        "time_precision": 1.0,
+    }
 
 
 # Plots
@@ -190,7 +194,7 @@ def test_equal_runs_draw_equal_files(tmp_path: Path) -> None:
 
 
 def test_a_model_and_its_baseline_are_in_one_line_for_each_split() -> None:
-    scores = {"eval_f1": 0.5, "eval_macro_f1": 0.25, "eval_mismatched_f1": 0.75, "test_f1": 0.125, "predict_f1": 1.0}
+    scores = {"eval_f1": 0.5, "eval_macro_f1": 0.25, "eval_mismatched_f1": 0.75, "test_f1": 0.125}
     baseline = {f"tfidf_{name}": value / 2 for name, value in scores.items() if name != "test_f1"}
     samples = {"train_samples": 9, "eval_samples": 1200, "eval_mismatched_samples": 4, "test_samples": 5}
     lines = baseline_lines({**scores, **baseline, **samples}, "f1")
