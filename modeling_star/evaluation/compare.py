@@ -58,14 +58,8 @@ class System:
 
 def read_system(folder: Path, split: str = "test") -> System:
     """
-    The runs in an output folder of run_glue.py, run_ner.py or run_qa.py.
-
-    Args:
-        folder: with one run, or with those of `--seeds` in seed-1, seed-2, ...
-        split: whose predictions are read.
-
-    Raises:
-        UserError: there are none, or they have no labels, or the runs are of different examples.
+    The runs in an output folder of run_glue.py, run_ner.py or run_qa.py: one, or those of `--seeds` in seed-1, seed-2,
+    ...
     """
     name = f"predictions_{split}.jsonl"
     runs = [run for run in sorted(folder.glob("seed-*")) if find_report(run, name).is_file()] or [folder]
@@ -108,16 +102,8 @@ def _check_same_examples(folder: Path, references: list[Any], other: Path, label
 
 def compare(systems: Sequence[System], metric: str | None = None, split: str = "test") -> str:
     """
-    Markdown: each system's score, then how far the first is ahead of each other one, with 95 % intervals.
-
-    Args:
-        systems: of `read_system`, at least two.
-        metric: see `count_runs`; `None`: the one that the runs were scored by.
-        split: the split that was read.
-
-    Raises:
-        UserError: the examples differ, or the metric does not fit the predictions or the scores in all_results.json.
-        ValueError: the labels have no such metric.
+    Markdown: each system's score, then how far the first is ahead of each other one, with 95 % intervals. `metric` is
+    a key of `METRICS`; `None`: the one that the runs were scored by.
     """
     first, *others = systems
     for other in others:

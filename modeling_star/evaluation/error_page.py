@@ -63,16 +63,8 @@ def write_error_page(
     order: str,
 ) -> Path:
     """
-    Write the page: the MOST_MISTAKES worst rows, and the confusion.
-
-    Args:
-        path: the HTML file.
-        title: its heading.
-        total: the number of rows.
-        losses: of the rows that are wrong, by their index in the split; the highest comes first.
-        mistake: what is shown of such a row.
-        confusion: of all rows.
-        order: what the losses are.
+    Write the page: the MOST_MISTAKES worst of `total` rows, and the confusion. `losses` are those of the rows that are
+    wrong, by their index in the split; `order` says what they are.
     """
     template = jinja2.Template(TEMPLATE.read_text(encoding="utf-8"), autoescape=True, trim_blocks=True)
     worst = [mistake(index) for index in heapq.nlargest(MOST_MISTAKES, losses, key=lambda index: losses[index])]

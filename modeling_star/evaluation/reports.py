@@ -130,13 +130,9 @@ def confusion_counts(
 
 
 def summarize_seeds(results: Mapping[int, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Mean and deviation of every metric over runs that differ in their seed.
-
-    Args:
-        results: the results of each seed; numbers that some seed lacks are ignored.
-
-    Returns:
-        For each metric `mean`, `std` (of the sample, n - 1; None for a single run) and `values`, in the seeds' order.
+    """
+    Of every metric that all seeds have `mean`, `std` (of the sample, n - 1; `None` for a single run) and `values`, in
+    the order of the seeds.
     """
     runs = list(results.values())
     shared = [name for name in runs[0] if all(_is_number(run.get(name)) for run in runs)]
@@ -232,16 +228,9 @@ def plot_training_curves(
     greater_is_better: bool = True,
     title: str | None = None,
 ) -> Path | None:
-    """Draw training and validation loss, and the validation metric, over optimizer steps.
-
-    Args:
-        log_history: `trainer.state.log_history`.
-        path: the PNG to write.
-        metric: with or without `eval_`; None: the first that was evaluated.
-        greater_is_better: which of its values is marked as the best.
-
-    Returns:
-        The path, or None where nothing was logged (and nothing is written).
+    """
+    Draw training and validation loss, and a validation metric (`None`: the first that was evaluated), over optimizer
+    steps; `None` where nothing was logged, and nothing is written.
     """
     train = _series(log_history, "loss")
     validation = _series(log_history, "eval_loss")

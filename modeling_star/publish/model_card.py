@@ -71,10 +71,8 @@ class CardContent:
 
 def write_model_card(folder: str | Path, content: CardContent) -> Path:
     """
-    Write `README.md` into the folder of a saved model, with the Hub's metadata on top; needs no network.
-
-    Returns:
-        The path of the card. An earlier card is replaced when the new one is complete.
+    Write `README.md` into the folder of a saved model, with the Hub's metadata on top; needs no network. An earlier
+    card is replaced when the new one is complete.
     """
     folder = Path(folder)
     measured = {

@@ -68,19 +68,16 @@ def lock_output_dir(folder: Path) -> Iterator[None]:
 
 def check_output_dir(folder: Path, resume: str | None, may_restart: bool = False) -> str | None:
     """
-    Make sure, before anything is loaded, that a run may write to a folder, and find the checkpoint to resume from.
+    Make sure, before anything is loaded, that a run may write to a folder, which is created if absent.
 
     Args:
-        folder: the output folder; created if absent.
+        folder: the output folder.
         resume: `last` (or `true`), a checkpoint's folder, or `None`.
         may_restart: whether `last` restarts a run that was killed before its first whole checkpoint; only if the
             folder is known to be of the same arguments.
 
     Returns:
         The checkpoint to resume from, or `None`.
-
-    Raises:
-        UserError: the folder cannot be written, holds another run or newer checkpoints, or has no such checkpoint.
     """
     # Arguments alone are of a call that failed before its run.
     held = [name for name in folder_contents(folder) if name != ARGUMENTS]

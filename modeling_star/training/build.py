@@ -264,19 +264,9 @@ def fresh_model(
     """
     A model with fresh weights, on given or random embeddings.
 
-    Args:
-        head: the auto class, such as "AutoModelForTokenClassification".
-        tokenizer: sets the vocabulary size and the special tokens, whatever the configuration's file says; `None`
-            where the inputs are vectors.
-        labels: `num_labels`, `id2label` and so on, for the configuration.
-        arguments: name its kind and the file of its configuration (without either star-plus-2), fields that win over
-            the file's, and embeddings (see `EncoderPreTrainedModel.from_embeddings`).
-        max_seq_length: learned positions reach at least this far.
-        defaults: fields that neither the file nor the arguments set; only those that such a model has.
-
-    Raises:
-        UserError: the model type is unknown or not the configuration's, or does not belong to this package and is to
-            take or freeze embeddings.
+    What the tokenizer says of the vocabulary wins over the configuration's file, fields of the arguments over both,
+    and `labels` over all; `defaults` are for fields that nothing else sets and such a model has. Learned positions
+    reach at least `max_seq_length`. Without --model_type and --config_name it is star-plus-2.
     """
     overrides = parse_overrides(arguments.config_overrides)
     model_type, config_name = arguments.model_type, arguments.config_name
@@ -345,19 +335,9 @@ def _classes(head: str, model_type: str) -> tuple[PreTrainedConfig, type[PreTrai
 
 def saved_model(head: str, labels: dict[str, Any], arguments: ModelArguments) -> tuple[PreTrainedModel, set[str]]:
     """
-    A saved model, ours or any of transformers, with a head for these labels, in float32 whatever it was saved in.
-
-    Args:
-        head: the auto class, such as "AutoModelForTokenClassification".
-        labels: `num_labels`, `id2label` and so on.
-        arguments: name the model, and fields of its configuration to change.
-
-    Returns:
-        The model, and the names of its weights that are new.
-
-    Raises:
-        UserError: saved weights have other sizes, are NaN or infinite, or are missing though the saved model has this
-            very head; or the embeddings cannot be frozen.
+    A saved model, ours or any of transformers, with a head for these labels, in float32 whatever it was saved in; and
+    the names of its weights that are new. Weights that are missing although the saved model has this very head, that
+    are NaN or infinite, or that have other sizes, are a UserError.
     """
     name, overrides = str(arguments.model_name_or_path), parse_overrides(arguments.config_overrides)
     hub = {"revision": arguments.model_revision, "trust_remote_code": arguments.trust_remote_code}

@@ -93,17 +93,8 @@ class Teacher:
         trust_remote_code: bool = False,
     ) -> "Teacher":
         """
-        Load a teacher for a student.
-
-        Args:
-            name: a folder or a model of the Hub.
-            label_list: the student's labels; empty for regression.
-            columns, has_words: see `Teacher`.
-            device: of the model.
-            trust_remote_code: as in `from_pretrained`.
-
-        Raises:
-            UserError: there is no such model, it is not whole, it is for another task, or it has other labels.
+        Load a teacher, a folder or a model of the Hub, for a student with these labels; none for a regression. One
+        that is not whole, is for another task, or has other labels is a UserError.
         """
         head = "AutoModelForTokenClassification" if has_words else "AutoModelForSequenceClassification"
         with loading("--teacher", name):

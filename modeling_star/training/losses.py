@@ -19,15 +19,8 @@ from ..errors import UserError
 
 def class_weights(given: str, label_list: tuple[str, ...], counts: dict[str, int]) -> np.ndarray | None:
     """
-    The weight of each class, or `None` for equal weights.
-
-    Args:
-        given: "none", "balanced" for the inverse of the frequencies, or one number per label: "1,2.5,1".
-        label_list: names of the labels.
-        counts: frequency of each label in the training split.
-
-    Raises:
-        UserError: the values are not numbers from 0 up, one per label.
+    The weight of each class, or `None` for equal weights: "none"; "balanced" for the inverse of their frequencies in
+    the training split, `counts`; or one number per label, such as "1,2.5,1".
     """
     if given == "none":
         return None

@@ -54,13 +54,8 @@ def check_names(arguments: ModelArguments) -> None:
 
 def parse_overrides(text: str | None) -> dict[str, Any]:
     """
-    The configuration fields in --config_overrides.
-
-    Args:
-        text: `name=value,name=value`, each value JSON or else a plain word; or a JSON object.
-
-    Raises:
-        UserError: a part has no `=`, or sets the labels, which come from the data.
+    The configuration fields in --config_overrides: `name=value,name=value`, each value JSON or else a plain word; or a
+    JSON object. Labels are a UserError: they come from the data.
     """
     overrides: dict[str, Any] = {}
     if (text or "").lstrip().startswith("{"):
