@@ -10,9 +10,9 @@ from torch import Tensor
 from transformers import TokenClassificationPipeline
 
 from ..data.entities import EntityGroups
+from ..data.in_memory import inputs_of
 from ..data.windows import cut_windows, max_length_or_none
 from ..errors import UserError
-from .inputs import texts_of
 from .span_probabilities import SpanScorer
 from .torch_runtime import crf_tables
 
@@ -45,7 +45,7 @@ class BestPathPipeline(TokenClassificationPipeline):
     def preprocess(
         self, sentence: str | list[str], offset_mapping: Any = None, **preprocess_params: Any
     ) -> Iterator[dict[str, Any]]:
-        texts_of([sentence], "token-classification", False, self.model.name_or_path)
+        inputs_of([sentence], "token-classification", False, self.model.name_or_path)
         limit = max_length_or_none(self.tokenizer.model_max_length)
         if limit is None or not self.tokenizer.is_fast:
             yield from super().preprocess(sentence, offset_mapping, **preprocess_params)
