@@ -5,7 +5,7 @@ encoder, and hashed n-grams, whose logits add to the encoder's.
 Axes: b batch  n columns  m occurrences of terms  F terms  k labels
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -91,6 +91,15 @@ def run_keys(ids: Tensor, mask: Tensor, longest: int) -> Iterator[tuple[Tensor, 
     """As `run_hashes`, with one key of each run, from 0 to PRIME^2 - 1."""
     for first, second, is_real in run_hashes(ids, mask, longest):
         yield first * PRIME + second, is_real
+
+
+def _even_shares(found: Sequence[Tensor]) -> Tensor:
+    """Of what runs of 1, 2, .. tokens add, `[b, n - l + 1, k]` each, that of each token, `[b, n, k]`: even parts."""
+    shares = torch.zeros_like(found[0])
+    for length, added in enumerate(found, start=1):
+        for offset in range(length):
+            shares[:, offset : offset + added.shape[1]] += added / length
+    return shares
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -199,14 +208,7 @@ class TfidfVote(nn.Module):
         term, value = self.find_terms(input_ids, None)
         found = nn.functional.embedding(term, self.weight).float() * value[..., None]
         n = input_ids.shape[1]
-        shares = found.new_zeros(len(found), n, found.shape[-1])
-        start = 0
-        for length in range(1, min(self.longest, n) + 1):
-            runs = n - length + 1
-            for offset in range(length):
-                shares[:, offset : offset + runs] += found[:, start : start + runs] / length
-            start += runs
-        return shares
+        return _even_shares(found.split([n - length + 1 for length in range(1, min(self.longest, n) + 1)], dim=1))
 
     def forward(self, logits: Tensor, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """The vote: logits `[b, k]` of the weighted mean of the encoder's probabilities and those of the terms."""
@@ -279,12 +281,7 @@ class NgramLogits(nn.Module):
 
     def shares(self, input_ids: Tensor) -> Tensor:
         """What each token of texts `[b, n]` adds to the logits, `[b, n, k]`: even parts of its n-grams."""
-        found = self.ngram_logits(input_ids, None)
-        shares = torch.zeros_like(found[0])
-        for length, logits in enumerate(found, start=1):
-            for offset in range(length):
-                shares[:, offset : offset + logits.shape[1]] += logits / length
-        return shares
+        return _even_shares(self.ngram_logits(input_ids, None))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """The logits `[b, k]` of texts `[b, n]`, the sum of `ngram_logits`."""
