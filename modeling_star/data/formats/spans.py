@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
+CLASSES_OF_TEXTS = "Classes of texts are read from csv or json (Label Studio's CSV and JSON-MIN)."
 NOT_ANNOTATED = "texts that nobody has annotated are omitted"
 
 
