@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from ..kernels import cpu
 from ..kernels.compiled import compile_layers
 from ..loading import load_model
+from ..models.char_cnn import tabulate_characters
 from .cuda_graphs import cuda_graphs
 from .threads import map_in_threads
 
@@ -38,6 +39,7 @@ def load(saved: "SavedModel", dtype: str | None, instructions: str | None) -> Pr
     model = load_model(_CLASSES[saved.task], saved.name, **options)
     model = model.to(_device())
     if model.device.type != "cpu" or (instructions is None and cpu.level_in_use() is not None):
+        tabulate_characters(model)
         return model
     return compile_layers(model, "bfloat16" if dtype == "auto" else None)
 
