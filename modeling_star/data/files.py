@@ -85,15 +85,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def open_text(path: Path, newline: str | None = None, errors: str = "strict") -> IO[str]:
-    """
-    Open a UTF-8 text file, unpacked if its first bytes are those of gzip, bzip2 or Zstandard.
-
-    Args:
-        newline, errors: as in `open`; newline="" keeps the line ends.
-
-    Raises:
-        UserError: the file is UTF-16 or UTF-32, which can be UTF-8 with zeros too.
-    """
+    """Open a UTF-8 text file, packed or not; UTF-16 and UTF-32, which can be UTF-8 with zeros, are errors."""
     content = open_bytes(path)
     if is_wide(content.peek(1 << 10)[: 1 << 10]):
         content.close()
@@ -153,10 +145,8 @@ def missing_file(path: Path) -> str:
 @cache
 def source_version(*modules: str) -> str:
     """
-    A hash of the source of modules, for a field of an object whose results `datasets` caches.
-
-    `datasets` identifies a cache by an object's fields, not by the code that it imports: without this field, a newer
-    version of this package would read the cache of an older one.
+    A hash of the source of modules, for a field of an object whose results `datasets` caches: it identifies a cache by
+    an object's fields, and would read that of an older version of this package.
     """
     version = blake2b(digest_size=8)
     for name in modules:
@@ -174,12 +164,8 @@ def _readers_version() -> bytes:
 
 def cached_copy(path: Path, options: Options, ending: str, write: Callable[[Path], None]) -> Path:
     """
-    A copy of a file in another format, in the folder of the cache.
-
-    Args:
-        options: of the reading, on which the copy depends too.
-        ending: of the copy's name.
-        write: writes the copy. It is called only if there is none of this file with these options by this code.
+    A copy of a file in another format, in the folder of the cache; `write` is called only if there is none of this
+    file with these options by this code.
     """
     from datasets import config
 
@@ -210,13 +196,7 @@ def load_file(builder: str, path: Path, options: Options, **more: Any) -> Datase
 def copied_rows(
     path: Path, options: Options, types: Mapping[str, pyarrow.DataType], rows: Iterable[Sequence[Any]]
 ) -> Dataset:
-    """
-    Rows as a Dataset, from a copy of them in the cache, which is mapped into memory.
-
-    Args:
-        types: of the columns.
-        rows: the cells of each, in the order of the columns.
-    """
+    """Rows, cells in the order of `types`, as a Dataset of a copy in the cache, which is mapped into memory."""
     import pyarrow
     from datasets import Dataset
 

@@ -28,12 +28,8 @@ _ROWS_INSPECTED = 1000
 @dataclass(frozen=True)
 class Texts:
     """
-    The texts of a file.
-
-    Args:
-        columns: the columns of its rows; none of a file of lines, or of an annotation tool.
-        plain: those of them that hold a text, or two, as it is predicted, and not its words.
-        rows: the number of each line or row, from 0, its text, and its cells by column. Rows without text are omitted.
+    The columns of a file's rows, none of lines; those with texts as they are predicted, not as words; and the number
+    of each line or row, from 0, its text, and its cells by column. Rows without text are omitted.
     """
 
     columns: tuple[str, ...]

@@ -342,8 +342,8 @@ def _words(columns: Sequence[_Column], names: Sequence[str]) -> int:
 
 def _main_tags(columns: Sequence[_Column], names: Sequence[str]) -> int | None:
     """
-    The index of the tags: by a known name that is no part of speech, else the first layer of entities, else by a known
-    name, else the last column whose values differ.
+    The index of the tags: a known name but of parts of speech, the first layer of entities, a known name, the last
+    that varies.
     """
     if names:
         folded = {column.index: names[column.index].strip().casefold() for column in columns}

@@ -53,14 +53,7 @@ _Parse = Callable[[str, _Item], Iterator[Document]]
 
 @dataclass(frozen=True)
 class JsonFormat:
-    """
-    A format of the items of a file.
-
-    Attributes:
-        name: in messages.
-        parse: the documents of an item; most items have one.
-        units: see `SpanFile`.
-    """
+    """The name of a format, the parser of its items into documents, and the units of `SpanFile`."""
 
     name: str
     parse: _Parse
@@ -225,9 +218,8 @@ def _recognise_rows(items: Sequence[Mapping[str, Any]]) -> JsonFormat | None:
 
 def _has_spans(cells: Sequence[Any], name: str) -> bool:
     """
-    Whether the cells of a column are lists of spans.
-
-    Empty lists are spans of doccano's columns alone, and objects without a label are spans of known columns alone.
+    Whether cells are lists of spans: empty lists of doccano's columns alone, objects without a label of known ones
+    alone.
     """
     lists = [cell for cell in cells if cell is not None]
     if not lists or not all(isinstance(cell, list) and all(map(span_parts, cell)) for cell in lists):
@@ -248,11 +240,8 @@ _Part = tuple[int, int, Any, Any]
 
 def span_parts(value: Any, text: str = "") -> list[_Part]:
     """
-    The start, end, label and surface of a span, or of each of its parts; none for other values.
-
-    Args:
-        value: an object with one of the keys above, or a list such as [0, 4, "PER"] or ["Mira", "PER", 0, 4].
-        text: tells the surface from the label where a list has both.
+    The start, end, label and surface of each part of a span, such as {"start": 0, ...}, [0, 4, "PER"] or ["Mira",
+    "PER", 0, 4], whose surface is told from the label by the text; none for other values.
     """
     if isinstance(value, list):
         cells = [cell for part in value[:4] for cell in (part if isinstance(part, list) else [part])]
