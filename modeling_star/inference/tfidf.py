@@ -14,6 +14,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from ..errors import UserError
 from ..files import check_files, write_atomically, write_json, write_manifest
 from ..loading import check_finite, reading_model
+from .output_rows import Prediction
+from .saved_model import SavedModel
 
 
 # The files of a saved model: labels and terms, and their numbers.
@@ -32,6 +34,14 @@ class TfidfClassifier:
         logits = np.full((len(texts), len(self.labels)), -np.inf)
         logits[:, self.pipeline.classes_] = self.pipeline.predict_log_proba(texts)
         return logits
+
+    def classify(self, texts: Sequence[str]) -> list[list[Prediction]]:
+        """The probabilities of all labels for each text, the best first."""
+        found = []
+        for scores in np.exp(self.log_probabilities(texts)):
+            order = (-scores).argsort()
+            found.append([{"label": self.labels[number], "score": float(scores[number])} for number in order])
+        return found
 
     def save(self, folder: Path) -> None:
         """Write TERMS and NUMBERS."""
@@ -84,3 +94,24 @@ def make_vectorizer(options: dict[str, Any], vocabulary: list[str] | None = None
     """
     options = {**options, "ngram_range": tuple(options["ngram_range"])}  # JSON makes lists of tuples
     return TfidfVectorizer(**options, vocabulary=vocabulary, sublinear_tf=True)
+
+
+# ------ for a `Predictor`, as in torch_runtime.py
+
+
+def load(saved: SavedModel, dtype: str | None = None, instructions: str | None = None) -> TfidfClassifier:
+    """A saved model."""
+    return TfidfClassifier.load(Path(saved.name))
+
+
+def load_tokenizer(saved: SavedModel) -> None:
+    """It reads texts."""
+
+
+def instructions() -> None:
+    """It has no layers."""
+
+
+def computation(model: TfidfClassifier) -> str:
+    """What computes, as `modeling_star.describe` says it of a model of PyTorch."""
+    return "library: scikit-learn\nnumbers: those of the file\ncompiled: no, it is no model of PyTorch"

@@ -31,8 +31,8 @@ from modeling_star.errors import UserError
 from modeling_star.inference import Predictor, prediction_files
 from modeling_star.inference.output_rows import Source, rounded
 from modeling_star.inference.pipelines import BestPathPipeline
-from modeling_star.inference.prediction import SavedModel
 from modeling_star.inference.prediction_files import predict_to_file
+from modeling_star.inference.saved_model import SavedModel
 
 
 @pytest.fixture

@@ -1,0 +1,251 @@
+"""
+Decode what a tagger says of tokens to entities with offsets and probabilities: for `Predictor`, and so for commands,
+estimators, spaCy and exported models, and for `BestPathPipeline`. The page of an export repeats it (web/predict.js).
+
+    outputs of windows -> `best_labels` -> `add_window` -> `TaggedText` -> words -> groups -> entities
+
+Axes: b rows  n tokens  k labels  w words
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..data.entities import EntityGroups, aggregation_for
+from ..data.windows import Window
+from .output_rows import Prediction
+from .span_probabilities import SpanScorer
+
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+# ------ labels of tokens
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """The probabilities of logits `[..., k]`."""
+    with np.errstate(invalid="ignore"):  # what is no number becomes an error of its own
+        powers = np.exp(logits - logits.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def best_labels(outputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """
+    The label of each token, of the best path if the model has a CRF, and its probability, `[..., n]` each.
+
+    Args:
+        outputs: `logits` `[..., n, k]`, and `paths` `[..., n]` of a CRF.
+    """
+    probabilities, paths = softmax(outputs["logits"]), outputs.get("paths")
+    labels = probabilities.argmax(-1) if paths is None else paths.clip(min=0)
+    return labels, np.take_along_axis(probabilities, labels[..., None], -1)[..., 0]
+
+
+def add_window(
+    whole: Sequence[np.ndarray] | None, window: Window, parts: Sequence[np.ndarray], length: int
+) -> Sequence[np.ndarray]:
+    """
+    What is said of the tokens of a text, with that of one more window where its predictions count; 0 elsewhere.
+
+    Args:
+        whole: of the windows before, `[n, ...]` each; `None` for the first one.
+        window: of the text.
+        parts: of the window's tokens, `[m, ...]` each.
+        length: n.
+    """
+    if len(window.tokens) == length:
+        return parts
+    if whole is None:
+        whole = [np.zeros_like(part, shape=(length, *part.shape[1:])) for part in parts]
+    for joined, part in zip(whole, parts, strict=True):
+        joined[window.tokens[window.read]] = part[window.read]
+    return whole
+
+
+# ------ entities
+
+
+@dataclass
+class TaggedText:
+    """
+    A text, and what a tagger says of its n tokens, special tokens omitted.
+
+    Args:
+        text: as its offsets count it.
+        ids, labels, scores: `[n]`.
+        offsets: `[n, 2]`, the first character of each token and the one after its last.
+        log_marginals, messages: `[n, k]`, of a CRF.
+    """
+
+    text: str
+    ids: np.ndarray
+    offsets: np.ndarray
+    labels: np.ndarray
+    scores: np.ndarray
+    log_marginals: np.ndarray | None = None
+    messages: np.ndarray | None = None
+
+
+def offsets_in_text(offsets: np.ndarray, words: Sequence[int], begins: Sequence[int]) -> np.ndarray:
+    """
+    The characters of tokens in a text of words, `[n, 2]`.
+
+    Args:
+        offsets: `[n, 2]`, in the word of each token.
+        words: `[n]`, the number of this word.
+        begins: the first character of each word in the text.
+    """
+    return offsets + np.array(begins, dtype=np.int64)[list(words)][:, None]
+
+
+Words = tuple[np.ndarray, np.ndarray]
+"""The first and the last token of each word of a text, `[w]` each."""
+
+
+class EntityDecoder:
+    """
+    Entities of the labels of tokens.
+
+    Args:
+        names: all labels, by their numbers.
+        tokenizer: of the model, which says where words begin.
+        crf_tables: arguments of a `SpanScorer`; `None` without a CRF that knows its chain.
+        min_probability: list all spans with at least this probability in place of the best path.
+        n_best: of these at most so many of a text.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        tokenizer: "PreTrainedTokenizerBase",
+        crf_tables: Mapping[str, np.ndarray] | None,
+        min_probability: float | None = None,
+        n_best: int | None = None,
+    ) -> None:
+        self.groups = EntityGroups(names)
+        self.tokenizer = tokenizer
+        self.scorer = None if crf_tables is None else SpanScorer(self.groups, **crf_tables)
+        self.min_probability, self.n_best = min_probability, n_best
+
+    def may_have_entities(self, labels: np.ndarray) -> bool:
+        """Whether the labels of a text are not all O; spans with some probability may be anywhere."""
+        return self.min_probability is not None or not (labels == self.groups.outside).all()
+
+    def __call__(self, texts: Sequence[TaggedText], with_outside: bool = False) -> list[list[Prediction]]:
+        """
+        The entities of each text, or all spans with at least `min_probability`.
+
+        Args:
+            texts: some texts, scored at once.
+            with_outside: list words with O too.
+        """
+        words = [self.words(text) for text in texts]
+        if self.min_probability is not None:
+            return self._all_spans(texts, words)
+        groups = [
+            self.groups(text.labels[firsts], with_outside) for text, (firsts, _) in zip(texts, words, strict=True)
+        ]
+        entities = [
+            [_entity(text, of_text, *group) for group in of_groups]
+            for text, of_text, of_groups in zip(texts, words, groups, strict=True)
+        ]
+        if self.scorer is not None:
+            self._score(texts, words, groups, entities)
+        return entities
+
+    def words(self, text: TaggedText) -> Words:
+        """The words of a text: a token that the tokenizer marks as a continuation belongs to the one before it."""
+        firsts = np.arange(len(text.ids))
+        lengths = self._token_lengths
+        if lengths is not None and len(firsts):
+            starts, ends = text.offsets.T
+            if len(lengths):
+                continues = lengths[text.ids] != ends - starts
+            else:
+                continues = np.array([start > 0 and " " not in text.text[start - 1 : start + 1] for start in starts])
+            continues[text.ids == self.tokenizer.unk_token_id] = False
+            continues[0] = False
+            firsts = np.flatnonzero(~continues)
+        return firsts, np.append(firsts[1:], len(text.ids)) - 1
+
+    @cached_property
+    def _token_lengths(self) -> np.ndarray | None:
+        """
+        The number of characters of each vocabulary entry, `[V]`, marker included: a token that has another number of
+        characters in the text continues a word. `None` where each token is a word; empty for tokenizers without a
+        marker of continuations.
+        """
+        if aggregation_for(self.tokenizer) == "simple":
+            return None
+        if not getattr(self.tokenizer.backend_tokenizer.model, "continuing_subword_prefix", None):
+            return np.zeros(0, dtype=np.int64)
+        entries = self.tokenizer.convert_ids_to_tokens(range(len(self.tokenizer)))
+        return np.array([len(entry or "") for entry in entries])
+
+    def _chains(
+        self, texts: Sequence[TaggedText]
+    ) -> tuple[list[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Which tokens of each text the CRF's chain has; log marginals, messages and text numbers of all chains."""
+        chains = [self.scorer.chain(text.ids) for text in texts]
+        pairs = list(zip(texts, chains, strict=True))
+        log_marginals = np.concatenate([text.log_marginals[chain] for text, chain in pairs])
+        messages = np.concatenate([text.messages[chain] for text, chain in pairs])
+        return chains, (log_marginals, messages, np.repeat(np.arange(len(texts)), [chain.sum() for chain in chains]))
+
+    def _score(
+        self,
+        texts: Sequence[TaggedText],
+        words: Sequence[Words],
+        groups: Sequence[list[tuple[str, int, int]]],
+        entities: Sequence[list[Prediction]],
+    ) -> None:
+        """Set the scores of entities to the probabilities of their spans, those of all texts at once."""
+        if not any(groups):
+            return
+        chains, arrays = self._chains(texts)
+        scored, spans, begin = [], [], 0
+        for text, (firsts, lasts), chain, of_groups, of_text in zip(
+            texts, words, chains, groups, entities, strict=True
+        ):
+            index = chain.cumsum() - 1 + begin  # in the chains of all texts; of a token outside, that before it
+            begin += int(chain.sum())
+            for entity, (_, first, last) in zip(of_text, of_groups, strict=True):
+                token = firsts[first]
+                if chain[token]:  # a piece that the vocabulary calls a continuation, and the text a word, has no tag
+                    scored.append(entity)
+                    spans.append((index[token], index[lasts[last - 1]], text.labels[token]))
+        if spans:
+            probabilities = self.scorer(*arrays, *np.array(spans).T)
+            for entity, probability in zip(scored, probabilities.tolist(), strict=True):
+                entity["score"] = probability
+
+    def _all_spans(self, texts: Sequence[TaggedText], words: Sequence[Words]) -> list[list[Prediction]]:
+        """All spans with a probability of at least `min_probability`, the `n_best` most probable ones of each text."""
+        entities: list[list[Prediction]] = [[] for _ in texts]
+        if not any(len(text.ids) for text in texts):
+            return entities
+        chains, arrays = self._chains(texts)
+        columns = np.concatenate([np.flatnonzero(chain) for chain in chains])
+        firsts, lasts, labels, probabilities = self.scorer.above(self.min_probability, *arrays)
+        ends = np.searchsorted(arrays[-1][firsts], np.arange(len(texts) + 1))
+        for number, (begin, end) in enumerate(pairwise(ends)):
+            best = begin + np.argsort(-probabilities[begin:end], kind="stable")[: self.n_best]
+            for span in np.sort(best):
+                tokens = columns[[firsts[span], lasts[span]]]
+                first, last = np.searchsorted(words[number][0], tokens, side="right") - 1
+                entity = _entity(texts[number], words[number], self.groups.kind(labels[span]), first, last + 1)
+                entities[number].append({**entity, "score": float(probabilities[span])})
+        return entities
+
+
+def _entity(text: TaggedText, words: Words, label: str, first: int, last: int) -> Prediction:
+    """An entity of the words before `last`. Without a CRF labels are independent: the product of probabilities."""
+    firsts, lasts = words
+    start, end = int(text.offsets[firsts[first], 0]), int(text.offsets[lasts[last - 1], 1])
+    score: Any = text.scores[firsts[first:last]].astype(np.float64).prod()
+    return {"label": label, "start": start, "end": end, "text": text.text[start:end], "score": float(score)}
