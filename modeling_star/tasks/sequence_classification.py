@@ -23,8 +23,7 @@ from ..training.arguments import ClassificationArguments
 from ..training.named_models import saved_config, saved_labels
 from ..training.task import Task, first_rows, label_fields
 from .calibration import calibrate_classifier, calibration_report, labelled
-from .tfidf_baseline import tfidf_scores
-from .tfidf_vote import add_vote, take_vote
+from .tfidf import add_vote, take_vote, tfidf_scores
 
 
 logger = logging.getLogger(__name__)
@@ -226,7 +225,7 @@ class ClassificationTask(Task[ClassificationArguments]):
         if not self.data_args.tfidf_baseline:
             return {}
         if self._tfidf is None:
-            self._tfidf = tfidf_scores(self, trainer.args)
+            self._tfidf = tfidf_scores(self, trainer.processing_class, trainer.args)
         if not self._tfidf:
             return {}
         results |= self._tfidf

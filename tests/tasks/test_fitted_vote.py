@@ -20,9 +20,9 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from modeling_star import StarClassifier, StarTransformerConfig
 from modeling_star.models.token_runs import TfidfTerms
 from modeling_star.runs.run import load_task, run_once
-from modeling_star.tasks import tfidf_vote
+from modeling_star.tasks import tfidf_terms
 from modeling_star.tasks.sequence_classification import ClassificationTask
-from modeling_star.tasks.tfidf_vote import calibrated, fit_terms, linear_logits, log_loss
+from modeling_star.tasks.tfidf_terms import calibrated, fit_terms, linear_logits, log_loss
 
 
 def some_texts(count: int, seed: int, kinds: int = 2) -> tuple[list[list[int]], np.ndarray]:
@@ -57,7 +57,7 @@ def test_the_fit_is_that_of_scikit_learn_on_its_own_features(kinds: int) -> None
     scale = 0.5 + np.max(ratios, axis=0)
     fits = [
         LogisticRegression(C=strength, max_iter=1000).fit(features.multiply(scale), labels)
-        for strength in tfidf_vote.STRENGTHS
+        for strength in tfidf_terms.STRENGTHS
     ]
     probabilities = [fit.predict_proba(held_out.multiply(scale)) for fit in fits]
     losses = [-np.log(each[np.arange(len(expected)), expected]).mean() for each in probabilities]
@@ -99,7 +99,7 @@ def test_texts_without_a_common_run_have_no_terms() -> None:
 
 
 def test_the_most_frequent_terms_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tfidf_vote, "MOST_TERMS", 2)
+    monkeypatch.setattr(tfidf_terms, "MOST_TERMS", 2)
     texts = [[7, 8, 8], [7, 8, 5], [7, 5, 9], [7, 5, 9], [8, 6], [8]]
     labels = np.array([0, 1, 0, 1, 0, 1])
     terms = fit_terms(texts, labels, texts, labels, StarTransformerConfig(num_labels=2), 1)
