@@ -30,7 +30,7 @@ from .data.labels import short_repr
 from .data.splits import check_fraction, hold_out
 from .data.writing_systems import between_words
 from .errors import UserError
-from .evaluation.metrics import EntityScores, is_entity_scheme
+from .evaluation.metrics import count_examples, is_entity_scheme, score_counts
 from .evaluation.reports import baseline_lines
 from .files import check_new, write_json
 from .inference.prediction import Dtype, Prediction, Predictor
@@ -506,10 +506,8 @@ class StarTagger(StarEstimator):
         """F1 of entities, or the accuracy of other tags."""
         predicted, expected = self.predict(sentences), tags_of(tags, "tags", "score([words], [tags])")
         check_lengths("sentences", predicted, "tags", expected)
-        if self._has_entities:
-            return float(EntityScores().compute(references=expected, predictions=predicted)["overall_f1"])
-        pairs = zip(itertools.chain.from_iterable(expected), itertools.chain.from_iterable(predicted), strict=True)
-        return float(np.mean([tag == guess for tag, guess in pairs]))
+        metric = "entity_f1" if self._has_entities else "accuracy"
+        return score_counts(metric, count_examples(metric, expected, predicted))
 
     @property
     def _has_entities(self) -> bool:

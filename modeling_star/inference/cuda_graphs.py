@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 from transformers.utils import ModelOutput, logging
 
 from ..models.attention import AttentionProjections, UpdateLayerNorm
+from ..models.char_cnn import tabulate_characters
 from ..models.modeling_big import BigTransformerLayer, BigTransformerModel, WordAttention
 from ..models.modeling_encoder import EncoderModel, longest_input
 from ..models.modeling_star import StarTransformerModel
@@ -225,6 +226,7 @@ def aligned(model: PreTrainedModel) -> PreTrainedModel:
     The copy takes and returns the same shapes. It is not for saving: its weights have other shapes.
     """
     model = copy.deepcopy(model)
+    tabulate_characters(model)
     for encoder in list(model.modules()):
         if isinstance(encoder, StarTransformerModel | BigTransformerModel) and encoder.dtype.itemsize == 2:
             _align(encoder)

@@ -10,10 +10,10 @@ from torch import Tensor
 from transformers import TokenClassificationPipeline
 from transformers.pipelines.token_classification import AggregationStrategy
 
+from ..data.in_memory import inputs_of
 from ..data.windows import cut_windows, max_length_or_none
 from ..errors import UserError
 from .decode import EntityDecoder, TaggedText, add_window, best_labels, offsets_in_text
-from .inputs import texts_of
 from .torch_runtime import crf_tables
 
 
@@ -49,7 +49,7 @@ class BestPathPipeline(TokenClassificationPipeline):
         self, sentence: str | list[str], offset_mapping: Any = None, **preprocess_params: Any
     ) -> Iterator[dict[str, Any]]:
         name = self.model.name_or_path
-        texts_of([sentence], "token-classification", False, name)
+        inputs_of([sentence], "token-classification", False, name)
         if not self.tokenizer.is_fast:
             raise UserError(f"The tokenizer of {name} is a slow one: omit pipeline_class, for the stock pipeline.")
         limit = max_length_or_none(self.tokenizer.model_max_length)

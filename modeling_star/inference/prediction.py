@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ..data.entities import EntityGroups
+from ..data.in_memory import cells_of, inputs_of
+from ..data.labels import short_repr
 from ..data.text_types import QuestionContext, Text, joined
 from ..data.windows import longest_run, shorten, tokenizing
 from ..data.writing_systems import between_words
@@ -17,7 +19,6 @@ from ..version import __version__
 from .batches import Batch, Outputs, run_in_batches
 from .classification import encode_texts, labelled, probabilities
 from .decode import EntityDecoder
-from .inputs import shown, texts_of
 from .output_rows import Prediction
 from .saved_model import SavedModel
 from .tagging import TextTagger
@@ -159,15 +160,17 @@ class Predictor:
             UserError: a column is no list or has no texts, or columns have different lengths.
         """
         from ..data.columns import text_columns
-        from .input_columns import as_dataset, cells_of
+        from ..data.first_rows import FirstRows
 
         batch = {name: list(cells) if isinstance(cells, Iterator) else cells for name, cells in batch.items()}
         rows = cells_of(batch)
         if not any(rows.values()):
             return {**batch, "found": []}
         trained = self.saved.arguments
+        # A column without a cell may be that of the texts.
+        typed = {name: cells if any(cell is not None for cell in cells) else [""] for name, cells in rows.items()}
         columns = text_columns(
-            as_dataset(rows),
+            FirstRows(typed),
             self.text_column_name,
             trained.get("text_column_name") or trained.get("source_column"),
             pairs=self.pairs,
@@ -230,7 +233,7 @@ class Predictor:
         self, texts: Sequence[Text], numbers: Sequence[int] | None = None
     ) -> list[tuple[Text, list[Prediction]]]:
         """`predict`; messages name the texts by `numbers`."""
-        texts = texts_of(texts, self.saved.task, self.pairs, self.saved.name, numbers)
+        texts = inputs_of(texts, self.saved.task, self.pairs, self.saved.name, numbers)
         if not texts:
             return []
         delimiter = self.delimiter
@@ -253,7 +256,7 @@ class Predictor:
         """The texts, for a model of this task alone."""
         if self.saved.task != task:
             raise UserError(f"{self.saved.name} is a model for {self.saved.task}, not {task}: write predict(texts).")
-        return texts_of(texts, task, self.pairs, self.saved.name)
+        return inputs_of(texts, task, self.pairs, self.saved.name)
 
     def load(self) -> None:
         """Load tokenizer and weights, which otherwise the first texts do."""
@@ -349,7 +352,7 @@ class Predictor:
         """The label of each word of some sentences, `None` for a word that the tokenizer drops."""
         sentences = self._checked(sentences, "token-classification")
         if text := next((text for text in sentences if isinstance(text, str)), None):
-            raise UserError(f"{shown(text)} is a text, and lists of words are needed: write {text.split()[:3]}.")
+            raise UserError(f"{short_repr(text)} is a text, and lists of words are needed: write {text.split()[:3]}.")
         return self._tagger.tags(sentences, self.saved.config.id2label)
 
     def logits(self, texts: Sequence[Text]) -> np.ndarray:

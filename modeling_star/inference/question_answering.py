@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from ..data.in_memory import inputs_of
 from ..data.question_windows import QuestionWindow, encode_windows
 from ..models.heads import eval_mode
 from ..models.modeling_encoder import longest_input
-from .inputs import texts_of
 
 
 logger = logging.get_logger(__name__)
@@ -87,7 +87,7 @@ def answer_question(
     options = {**DEFAULTS, **saved_options(model.config, "question-answering")}
     options |= {name: value for name, value in given.items() if value is not None}
     windows: list[QuestionWindow] = []
-    texts_of([(question, context)], "question-answering", False, model.name_or_path)
+    inputs_of([(question, context)], "question-answering", False, model.name_or_path)
     if context.strip():
         longest, requested = longest_input(model.config), options["max_length"]
         if longest is not None and requested is not None and requested > longest:

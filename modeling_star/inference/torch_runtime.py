@@ -15,6 +15,7 @@ from ..kernels.compiled import compile_layers
 from ..kernels.compiled import describe as computation  # noqa: F401
 from ..loading import load_model
 from ..loading import load_tokenizer as load_any_tokenizer
+from ..models.char_cnn import tabulate_characters
 from ..models.modeling_encoder import longest_input
 from .cuda_graphs import cuda_graphs
 from .saved_model import SavedModel
@@ -49,6 +50,7 @@ def load(saved: SavedModel, dtype: str | None, instructions: str | None) -> PreT
     model = load_model(_CLASSES[saved.task], saved.name, **options)
     model = model.to(_device())
     if model.device.type != "cpu" or (instructions is None and cpu.level_in_use() is not None):
+        tabulate_characters(model)
         return model
     return compile_layers(model, "bfloat16" if dtype == "auto" else None)
 

@@ -168,7 +168,7 @@ def test_a_classifier_is_compared_with_tfidf(
     results = results_of("with")
     assert (results["tfidf_eval_accuracy"], results["tfidf_test_accuracy"]) == (1.0, 1.0)
     assert results["eval_accuracy"] < 1
-    assert "below that of TF-IDF" in caplog.text
+    assert "of a baseline (TF-IDF with logistic regression)" in caplog.text
     line = rf"test accuracy {results['test_accuracy']:.3f};.* 1\.000, on the same 40 rows"
     assert re.match(line, score_lines(results, "accuracy")[0])
     assert re.search(line, (tmp_path / "with" / "README.md").read_text(encoding="utf-8"))
