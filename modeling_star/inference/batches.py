@@ -33,17 +33,7 @@ def run_in_batches(
     reduce: Callable[[Outputs], tuple[np.ndarray, ...]],
     map_batches: Callable[..., Iterator[Any]],
 ) -> Iterator[Batch]:
-    """
-    The batches of some rows, short ones first.
-
-    Args:
-        columns: `input_ids`, and others of the tokenizer's, with the numbers of each row.
-        tokenizer: says what padding is, and on which side.
-        batch_size: at most so many rows.
-        run_model: from the inputs of a batch, `[b, n]` each, to its outputs.
-        reduce: from these to what is kept of them.
-        map_batches: `map`.
-    """
+    """Batches of rows of token ids, short ones first; `reduce` makes of the outputs what is kept of them."""
     fillers = {"input_ids": tokenizer.pad_token_id or 0, "token_type_ids": tokenizer.pad_token_type_id}
     names = [name for name in fillers if name in columns and name in tokenizer.model_input_names]
     lengths = [len(ids) for ids in columns["input_ids"]]

@@ -35,12 +35,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def best_labels(outputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """
-    The label of each token, of the best path if the model has a CRF, and its probability, `[..., n]` each.
-
-    Args:
-        outputs: `logits` `[..., n, k]`, and `paths` `[..., n]` of a CRF.
-    """
+    """The label of each token, on the best path of a CRF, and its probability, `[..., n]` each."""
     probabilities, paths = softmax(outputs["logits"]), outputs.get("paths")
     labels = probabilities.argmax(-1) if paths is None else paths.clip(min=0)
     return labels, np.take_along_axis(probabilities, labels[..., None], -1)[..., 0]
@@ -49,15 +44,7 @@ def best_labels(outputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarr
 def add_window(
     whole: Sequence[np.ndarray] | None, window: Window, parts: Sequence[np.ndarray], length: int
 ) -> Sequence[np.ndarray]:
-    """
-    What is said of the tokens of a text, with that of one more window where its predictions count; 0 elsewhere.
-
-    Args:
-        whole: of the windows before, `[n, ...]` each; `None` for the first one.
-        window: of the text.
-        parts: of the window's tokens, `[m, ...]` each.
-        length: n.
-    """
+    """What is said of a text's n tokens, `[n, ...]` each, with that of one more window where its predictions count."""
     if len(window.tokens) == length:
         return parts
     if whole is None:
@@ -92,14 +79,7 @@ class TaggedText:
 
 
 def offsets_in_text(offsets: np.ndarray, words: Sequence[int], begins: Sequence[int]) -> np.ndarray:
-    """
-    The characters of tokens in a text of words, `[n, 2]`.
-
-    Args:
-        offsets: `[n, 2]`, in the word of each token.
-        words: `[n]`, the number of this word.
-        begins: the first character of each word in the text.
-    """
+    """The characters `[n, 2]` in a text of words, from those in the words and the first character of each word."""
     return offsets + np.array(begins, dtype=np.int64)[list(words)][:, None]
 
 
@@ -175,11 +155,7 @@ class EntityDecoder:
 
     @cached_property
     def _token_lengths(self) -> np.ndarray | None:
-        """
-        The number of characters of each vocabulary entry, `[V]`, marker included: a token that has another number of
-        characters in the text continues a word. `None` where each token is a word; empty for tokenizers without a
-        marker of continuations.
-        """
+        """Characters of each entry, with its marker; `None`: tokens are words; empty: nothing is marked."""
         if aggregation_for(self.tokenizer) == "simple":
             return None
         if not getattr(self.tokenizer.backend_tokenizer.model, "continuing_subword_prefix", None):

@@ -85,12 +85,7 @@ def load_tokenizer(saved: SavedModel) -> FileTokenizer:
 
 
 def load(saved: SavedModel, dtype: str | None = None, instructions: str | None = None) -> "InferenceSession":
-    """
-    An exported model, in the precision of its file.
-
-    Raises:
-        UserError: onnxruntime is not installed, or the file is damaged.
-    """
+    """An exported model, in the precision of its file."""
     try:
         import onnxruntime
     except ModuleNotFoundError:
@@ -149,17 +144,7 @@ CRF = "crf.json"
 
 
 def crf_tables(session: "InferenceSession", saved: SavedModel) -> dict[str, np.ndarray] | None:
-    """
-    The tables of a CRF in an exported folder; `None` without one, for one that does not know its chain (the file has
-    null), and in exports of earlier versions.
-
-    Args:
-        session: the model; that of a CRF has the output `messages`.
-        saved: names its folder and its labels.
-
-    Raises:
-        UserError: the model has a CRF, and the file is missing or is not that of its labels.
-    """
+    """The tables of a `SpanScorer` in an exported folder; `None` for a CRF that does not know its chain."""
     if "messages" not in [output.name for output in session.get_outputs()]:
         return None
     path, labels = _file(saved).parent / CRF, len(saved.labels)

@@ -11,15 +11,7 @@ from .output_rows import as_json
 
 
 def write_parquet(rows: Sequence[dict[str, Any]], names: Sequence[str], types: dict[str, Any], file: BinaryIO) -> None:
-    """
-    Write rows into a file.
-
-    Args:
-        rows: with any of the columns.
-        names: of all columns, in their order.
-        types: of some of them, see `parquet_type`; those of the others follow from the cells.
-        file: open for writing.
-    """
+    """Write rows, with the types of some columns, see `parquet_type`; others follow from the cells."""
     arrays = {}
     for name in names:
         cells = [row.get(name) for row in rows]

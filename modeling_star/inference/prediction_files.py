@@ -201,12 +201,7 @@ def predict_to_file(
 
 
 def _awaited(folder: Path, names: Sequence[str], suffix: str) -> list[Path]:
-    """
-    The parts of all windows, when those of the other processes are written; where one fails, a launcher ends this one.
-
-    Raises:
-        UserError: none was written for PATIENCE seconds.
-    """
+    """The parts of all windows, once other processes have written theirs; a UserError after PATIENCE."""
     latest, count_seen = time.monotonic(), 0
     while not (parts := _parts(folder, suffix)) >= set(names):
         if len(parts) > count_seen:

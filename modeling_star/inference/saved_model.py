@@ -132,12 +132,7 @@ def outline(name: str) -> SavedModel | None:
 
 
 def read_config(folder: Path) -> SimpleNamespace:
-    """
-    The fields of the configuration of a model, as its file has them.
-
-    Raises:
-        UserError: there is none, or it has no labels.
-    """
+    """The fields of the configuration of a model, as its file has them; a UserError where it has no labels."""
     fields = read_fields(folder / "config.json")
     if not fields.get("id2label"):
         raise UserError(f"{folder / 'config.json'} has no id2label, the names of the labels: export the model again.")

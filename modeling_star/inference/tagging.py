@@ -46,14 +46,7 @@ class TextTagger:
         self.stride, self.longest_run = stride, longest_run
 
     def entities(self, texts: Sequence[Text], plain: Sequence[str], delimiter: str) -> list[list[Prediction]]:
-        """
-        Entities of texts or lists of words, with offsets in the plain text; long texts are read in windows.
-
-        Args:
-            texts: as they are given.
-            plain: the same with their words joined.
-            delimiter: between the words.
-        """
+        """Entities of texts or lists of words, with offsets in the plain text, joined by the delimiter."""
         found: list[list[Prediction]] = [[] for _ in texts]
         numbers: list[int] = []
         tagged: list[TaggedText] = []
@@ -108,11 +101,7 @@ class TextTagger:
         return offsets_in_text(offsets, words, begins)
 
     def _token_labels(self, encodings: Sequence["Encoding"]) -> Iterator[tuple[Any, ...]]:
-        """
-        The row of a text, and the label and its probability for each of its tokens `[n]`, short texts first; with a
-        CRF also the log marginals and the messages `[n, k]`. Texts beyond the model's limit are read in windows, as in
-        the evaluation of a training.
-        """
+        """The row of a text, its labels `[n]`, their probabilities; of a CRF log marginals, messages `[n, k]`."""
         limit = max_length_or_none(self.tokenizer.model_max_length)
         stride = self.stride or (limit or 0) // 8
         from_end = self.tokenizer.truncation_side == "left"

@@ -41,12 +41,7 @@ class TfidfClassifier:
 
 
 def load(saved: SavedModel, dtype: str | None = None, instructions: str | None = None) -> TfidfClassifier:
-    """
-    Load a model.
-
-    Raises:
-        UserError: a file is missing or damaged, the two are of different runs, or a number is NaN or infinite.
-    """
+    """Load a model; a UserError where a file is missing or damaged, or the two are of different runs."""
     folder = Path(saved.name)
     if not (folder / NUMBERS).is_file():
         raise UserError(f"{folder} holds a run of TF-IDF without its model ({NUMBERS}): run it again.")

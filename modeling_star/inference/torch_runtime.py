@@ -96,10 +96,7 @@ def run_model(model: PreTrainedModel) -> Callable[..., dict[str, np.ndarray]]:
 
 
 def map_batches(model: PreTrainedModel) -> Callable[..., Iterator[Any]]:
-    """
-    `map` over batches. A thread for each batch uses a CPU better than several threads for each operation; the results
-    do not depend on the number of threads.
-    """
+    """`map`: a thread for each batch uses a CPU better than several for each operation, and changes no result."""
     workers = torch.get_num_threads() if model.device.type == "cpu" else 1
     return partial(map_in_threads, workers=workers)
 

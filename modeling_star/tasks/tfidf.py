@@ -39,16 +39,7 @@ _NO_ENCODER = (
 
 
 def run_tfidf(task: Task, training: TrainingArguments) -> dict[str, Any]:
-    """
-    Fit, score, report, and save a classifier in which the encoder has no share.
-
-    Returns:
-        The content of all_results.json.
-
-    Raises:
-        UserError: the task does not have one class per text, a labelled training or validation split is missing, the
-            training split has one class or no common words, or the model is to be uploaded.
-    """
+    """Fit, score, report and save a classifier in which the encoder has no share; the content of all_results.json."""
     data = task.data
     if training.push_to_hub:
         raise UserError("--model_type tfidf is not uploaded by a training: omit --push_to_hub.")
