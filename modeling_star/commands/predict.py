@@ -258,7 +258,7 @@ def predict(arguments: argparse.Namespace, processes: "Processes") -> None:
 def load_saved(name: str, trust_remote_code: bool) -> "SavedModel":
     """What is known of a model without its weights."""
     from ..inference.saved_model import SavedModel
-    from ..training.sources import check_folder
+    from ..sources import check_folder
 
     check_folder("MODEL", name)
     from ..training.named_models import loading  # imports transformers

@@ -85,6 +85,8 @@ def offsets_in_text(offsets: np.ndarray, words: Sequence[int], begins: Sequence[
 
 Words = tuple[np.ndarray, np.ndarray]
 """The first and the last token of each word of a text, `[w]` each."""
+_Span = tuple[int, int, int, Prediction]
+"""The number of a text, and the first and the last token of an entity of it."""
 
 
 class EntityDecoder:
@@ -124,19 +126,19 @@ class EntityDecoder:
             texts: some texts, scored at once.
             with_outside: list words with O too.
         """
-        words = [self.words(text) for text in texts]
         if self.min_probability is not None:
-            return self._all_spans(texts, words)
-        groups = [
-            self.groups(text.labels[firsts], with_outside) for text, (firsts, _) in zip(texts, words, strict=True)
-        ]
-        entities = [
-            [_entity(text, of_text, *group) for group in of_groups]
-            for text, of_text, of_groups in zip(texts, words, groups, strict=True)
-        ]
-        if self.scorer is not None:
-            self._score(texts, words, groups, entities)
-        return entities
+            return self._all_spans(texts)
+        found: list[list[Prediction]] = []
+        spans: list[_Span] = []
+        for number, text in enumerate(texts):
+            firsts, lasts = words = self.words(text)
+            groups = self.groups(text.labels[firsts], with_outside)
+            found.append([_entity(text, words, *group) for group in groups])
+            tokens = ((firsts[first], lasts[last - 1]) for _, first, last in groups)
+            spans += [(number, *of_span, entity) for of_span, entity in zip(tokens, found[-1], strict=True)]
+        if self.scorer is not None and spans:
+            self._score(texts, spans)
+        return found
 
     def words(self, text: TaggedText) -> Words:
         """The words of a text: a token that the tokenizer marks as a continuation belongs to the one before it."""
@@ -173,34 +175,23 @@ class EntityDecoder:
         messages = np.concatenate([text.messages[chain] for text, chain in pairs])
         return chains, (log_marginals, messages, np.repeat(np.arange(len(texts)), [chain.sum() for chain in chains]))
 
-    def _score(
-        self,
-        texts: Sequence[TaggedText],
-        words: Sequence[Words],
-        groups: Sequence[list[tuple[str, int, int]]],
-        entities: Sequence[list[Prediction]],
-    ) -> None:
+    def _score(self, texts: Sequence[TaggedText], spans: Sequence[_Span]) -> None:
         """Set the scores of entities to the probabilities of their spans, those of all texts at once."""
-        if not any(groups):
-            return
         chains, arrays = self._chains(texts)
-        scored, spans, begin = [], [], 0
-        for text, (firsts, lasts), chain, of_groups, of_text in zip(
-            texts, words, chains, groups, entities, strict=True
-        ):
-            index = chain.cumsum() - 1 + begin  # in the chains of all texts; of a token outside, that before it
-            begin += int(chain.sum())
-            for entity, (_, first, last) in zip(of_text, of_groups, strict=True):
-                token = firsts[first]
-                if chain[token]:  # a piece that the vocabulary calls a continuation, and the text a word, has no tag
-                    scored.append(entity)
-                    spans.append((index[token], index[lasts[last - 1]], text.labels[token]))
+        begins = np.cumsum([0, *(chain.sum() for chain in chains)])
+        # In the chains of all texts; of a token outside, that before it.
+        index = [chain.cumsum() - 1 + begin for chain, begin in zip(chains, begins, strict=False)]
+        # A piece that the vocabulary calls a continuation, and the text a word, has no tag.
+        spans = [span for span in spans if chains[span[0]][span[1]]]
         if spans:
-            probabilities = self.scorer(*arrays, *np.array(spans).T)
-            for entity, probability in zip(scored, probabilities.tolist(), strict=True):
+            tokens = [
+                (index[text][first], index[text][last], texts[text].labels[first]) for text, first, last, _ in spans
+            ]
+            probabilities = self.scorer(*arrays, *np.array(tokens).T)
+            for (*_, entity), probability in zip(spans, probabilities.tolist(), strict=True):
                 entity["score"] = probability
 
-    def _all_spans(self, texts: Sequence[TaggedText], words: Sequence[Words]) -> list[list[Prediction]]:
+    def _all_spans(self, texts: Sequence[TaggedText]) -> list[list[Prediction]]:
         """All spans with a probability of at least `min_probability`, the `n_best` most probable ones of each text."""
         entities: list[list[Prediction]] = [[] for _ in texts]
         if not any(len(text.ids) for text in texts):
@@ -209,13 +200,14 @@ class EntityDecoder:
         columns = np.concatenate([np.flatnonzero(chain) for chain in chains])
         firsts, lasts, labels, probabilities = self.scorer.above(self.min_probability, *arrays)
         ends = np.searchsorted(arrays[-1][firsts], np.arange(len(texts) + 1))
-        for number, (begin, end) in enumerate(pairwise(ends)):
+        for text, found, (begin, end) in zip(texts, entities, pairwise(ends), strict=True):
+            words = self.words(text)
             best = begin + np.argsort(-probabilities[begin:end], kind="stable")[: self.n_best]
             for span in np.sort(best):
                 tokens = columns[[firsts[span], lasts[span]]]
-                first, last = np.searchsorted(words[number][0], tokens, side="right") - 1
-                entity = _entity(texts[number], words[number], self.groups.kind(labels[span]), first, last + 1)
-                entities[number].append({**entity, "score": float(probabilities[span])})
+                first, last = np.searchsorted(words[0], tokens, side="right") - 1
+                entity = _entity(text, words, self.groups.kind(labels[span]), first, last + 1)
+                found.append({**entity, "score": float(probabilities[span])})
         return entities
 
 

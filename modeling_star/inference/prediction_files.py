@@ -72,23 +72,30 @@ def predict_windows(predictor: "Predictor", rows: Iterable[tuple[Source, "Text"]
 
 
 def windows(rows: Iterable[tuple[Source, "Text"]], predictor: "Predictor") -> Iterator[Window]:
-    """Successive rows, as many as fit into memory; the first ones decide how words are joined."""
+    """
+    Successive rows, as many as fit into memory; the first ones decide how words are joined.
+
+    Raises:
+        UserError: there is none.
+    """
     window: Window = []
-    characters = 0
+    characters, is_first = 0, True
+
+    def with_delimiter(window: Window) -> Window:
+        if predictor.delimiter is None:
+            predictor.delimiter = between_words(text for _, text in window if isinstance(text, list))
+        return window
+
     for source, text in rows:
         window.append((source, text))
         characters += sum(map(len, text if isinstance(text, (list, tuple)) else (text,)))
         if len(window) == TEXTS_OF_WINDOW or characters >= CHARACTERS_OF_WINDOW:
-            yield _with_delimiter(window, predictor)
-            window, characters = [], 0
+            yield with_delimiter(window)
+            window, characters, is_first = [], 0, False
     if window:
-        yield _with_delimiter(window, predictor)
-
-
-def _with_delimiter(window: Window, predictor: "Predictor") -> Window:
-    if predictor.delimiter is None:
-        predictor.delimiter = between_words(text for _, text in window if isinstance(text, list))
-    return window
+        yield with_delimiter(window)
+    elif is_first:
+        raise UserError("There is no text in the input: name a file with texts.")
 
 
 def predict_window(predictor: "Predictor", window: Window) -> Predicted:
@@ -189,8 +196,6 @@ def predict_to_file(
             _write_part(part, [columns.row(*row) for row in predicted], columns, predictor)
             progress(len(predicted))
         if processes.index == 0:
-            if not names:
-                raise UserError("There is no text in the input: name a file with texts.")
             if not output.exists():  # it does where an earlier process ended after it was joined
                 _join(_awaited(folder, names, output.suffix), columns, output, folder)
             for name in _parts(folder, output.suffix):

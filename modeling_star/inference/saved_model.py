@@ -66,7 +66,7 @@ class SavedModel:
             return cls(name, "tfidf", arguments)
         if onnx is None and not as_written:
             from ..loading import load_config
-            from ..training.sources import check_exists
+            from ..sources import check_exists
 
             check_exists("MODEL", name)
             config = load_config(name, trust_remote_code=trust_remote_code)

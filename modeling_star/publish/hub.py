@@ -13,7 +13,7 @@ from transformers.dynamic_module_utils import get_relative_import_files
 from ..errors import UserError
 from ..files import REPORT
 from ..models.saving import CODE
-from ..training.sources import unreachable_errors
+from ..sources import unreachable_errors
 
 
 NEEDED = {"config.json": "the configuration", "model.safetensors": "the weights", "README.md": "the model card"}

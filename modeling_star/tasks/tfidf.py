@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from transformers import EvalPrediction, PreTrainedTokenizerBase, TrainingArguments
 
+from ..data.classification import tokenize_texts
 from ..errors import UserError
 from ..evaluation.reports import score_prefix
 from ..files import REPORT
-from ..models.configuration_encoder import EncoderConfig
 from ..models.configuration_star import StarTransformerConfig
 from ..models.heads import ForSequenceClassification
 from ..models.token_runs import TfidfTerms
@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 # Of more training texts a fit would take minutes.
 MOST_TEXTS = 100_000
+_NO_LIMIT = int(1e30)  # of tokens, as transformers writes it
+_NO_WORD = "no word is in two training texts, but not in all"
 # The encoder of a model whose share is 0: the smallest one, for texts of any length.
 _NO_ENCODER = (
     "hidden_size=8,num_attention_heads=1,num_hidden_layers=1,position_embedding_type=none,classifier_hidden_size=8"
@@ -52,17 +54,12 @@ def run_tfidf(task: Task, training: TrainingArguments) -> dict[str, Any]:
     fields = {"model_type": StarTransformerConfig.model_type, "config_overrides": _NO_ENCODER}
     builder.model_args = replace(task.model_args, **fields)
     tokenizer, model = build_parts(builder)
-    tokenizer.model_max_length = int(1e30)  # no limit, as transformers writes it
-    rows, labels = _rows_and_labels(task, tokenizer, data.splits)
-    if len(np.unique(labels["train"])) < 2:
-        raise UserError(f"All rows of the train split have one label in {data.label_column!r}: only one class.")
-    terms = _fitted(task, model.config, rows, labels)
-    if terms is None:
-        column = data.text_columns[0]
-        raise UserError(
-            f"--model_type tfidf finds no words in two texts of {column!r} of the train split, but not all."
-        )
+    try:
+        terms, rows, labels = _fitted(task, tokenizer, data.splits)
+    except ValueError as error:
+        raise UserError(f"--model_type tfidf cannot be fitted to {data.text_columns[0]!r}: {error}.") from None
     model.set_tfidf(replace(terms, share=1.0))
+    tokenizer.model_max_length = _NO_LIMIT
     results: dict[str, Any] = {
         "train_runtime": time.perf_counter() - started,
         "train_samples": len(rows["train"]),
@@ -71,7 +68,7 @@ def run_tfidf(task: Task, training: TrainingArguments) -> dict[str, Any]:
     folder = Path(training.output_dir)
     for split in sorted(rows, key=lambda split: not split.startswith("validation")):
         if is_scored(split, training):
-            logits = linear_logits(terms, model.config, rows[split])
+            logits = linear_logits(terms, rows[split])
             if split in labels:
                 results |= _scores(task, split, logits, labels[split])
             task.report(folder / REPORT, split, data.splits[split], logits)
@@ -99,17 +96,14 @@ def tfidf_scores(task: Task, tokenizer: PreTrainedTokenizerBase, training: Train
     if len(data.splits["train"]) > MOST_TEXTS:
         logger.info(f"TF-IDF is not fitted: the train split has more than {MOST_TEXTS:,} texts.")
         return {}
-    unlimited = copy(tokenizer)
-    unlimited.model_max_length = int(1e30)
-    rows, labels = _rows_and_labels(task, unlimited, {"train", "validation", *names})
-    config = EncoderConfig(num_labels=len(data.label_list))
-    terms = None if len(np.unique(labels["train"])) < 2 else _fitted(task, config, rows, labels)
-    if terms is None:
-        logger.info("TF-IDF is not fitted: there is one class, or no word is in two training texts, but not in all.")
+    try:
+        terms, rows, labels = _fitted(task, tokenizer, {"train", "validation", *names})
+    except ValueError as error:
+        logger.info(f"TF-IDF is not fitted: {error}.")
         return {}
     scores: dict[str, float] = {}
     for split in names:
-        scores |= _scores(task, split, linear_logits(terms, config, rows[split]), labels[split])
+        scores |= _scores(task, split, linear_logits(terms, rows[split]), labels[split])
     return {f"tfidf_{name}": value for name, value in scores.items()}
 
 
@@ -118,26 +112,38 @@ def _has_labels(task: Task) -> bool:
     return all(split in task.data.splits and task.data.is_labelled(split) for split in ("train", "validation"))
 
 
-def _rows_and_labels(
-    task: Task, tokenizer: PreTrainedTokenizerBase, splits: Iterable[str]
-) -> tuple[dict[str, Rows], dict[str, np.ndarray]]:
-    """The token ids of the texts of some splits, and their classes if they have labels."""
-    features = {split: task.features(split, tokenizer, None) for split in splits}
-    rows = {split: of_split["input_ids"][:] for split, of_split in features.items()}
-    labels = {split: np.array(features[split]["labels"][:]) for split in rows if task.data.is_labelled(split)}
-    return rows, labels
-
-
 def _fitted(
-    task: Task, config: EncoderConfig, rows: Mapping[str, Rows], labels: Mapping[str, np.ndarray]
-) -> TfidfTerms | None:
-    """The terms of the training texts, with the weights of classes that the arguments set."""
+    task: Task, tokenizer: PreTrainedTokenizerBase, splits: Iterable[str]
+) -> tuple[TfidfTerms, dict[str, Rows], dict[str, np.ndarray]]:
+    """
+    The terms of the training texts; of each of some splits the token ids of its texts, and the classes if it has any.
+
+    Raises:
+        ValueError: there is nothing to fit.
+    """
+    data, tokenizer = task.data, copy(tokenizer)
+    tokenizer.model_max_length = _NO_LIMIT
+    features = {
+        split: tokenize_texts(data.splits[split], tokenizer, *data.text_columns, split=split) for split in splits
+    }
+    rows = {split: of_split["input_ids"][:] for split, of_split in features.items()}
+    labels = {split: np.array(data.splits[split][data.label_column]) for split in rows if data.is_labelled(split)}
+    if len(np.unique(labels["train"])) < 2:
+        raise ValueError(f"all rows of the train split have one label in {data.label_column!r}, only one class")
+    terms = _fit(task, rows, labels)
+    if terms is None:
+        raise ValueError(_NO_WORD)
+    return terms, rows, labels
+
+
+def _fit(task: Task, rows: Mapping[str, Rows], labels: Mapping[str, np.ndarray]) -> TfidfTerms | None:
+    """The terms of training texts, with the weights of classes that the arguments set; `None`: there are none."""
     longest = longest_term(task.data.splits["train"][task.data.text_columns[0]][:200])
     names = tuple(task.data.label_list)
     weights = class_weights(task.run_args.class_weights, names, task.data.counts("train"))
     by_class = None if weights is None else dict(enumerate(weights.tolist()))
     given = (rows["train"], labels["train"], rows["validation"], labels["validation"])
-    return fit_terms(*given, config, longest, by_class)
+    return fit_terms(*given, len(names), longest, by_class)
 
 
 def _scores(task: Task, split: str, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
@@ -175,13 +181,13 @@ def add_vote(task: Task, trainer: Any, had_vote: bool) -> None:
     splits = {"train": trainer.train_dataset, "validation": trainer.eval_dataset}
     rows = {split: features["input_ids"][:] for split, features in splits.items()}
     labels = {split: np.array(features["labels"][:]) for split, features in splits.items()}
-    terms = _fitted(task, model.config, rows, labels)
+    terms = _fit(task, rows, labels)
     if terms is None:
-        _say_no_vote(task, "no word is in two training texts, but not in all")
+        _say_no_vote(task, _NO_WORD)
         return
     predictions = trainer.predict(trainer.eval_dataset).predictions
     encoder = np.asarray(predictions[0] if isinstance(predictions, tuple) else predictions, dtype=np.float64)
-    linear = linear_logits(terms, model.config, rows["validation"])
+    linear = linear_logits(terms, rows["validation"])
     terms = calibrated(terms, encoder, linear, labels["validation"])
     model.set_tfidf(terms)
     name = task.metrics.metric_for_best_model

@@ -39,7 +39,7 @@ def fit_terms(
     labels: np.ndarray,
     validation: Rows,
     expected: np.ndarray,
-    config: EncoderConfig,
+    k: int,
     longest: int,
     class_weight: dict[int, float] | None = None,
 ) -> TfidfTerms | None:
@@ -53,7 +53,7 @@ def fit_terms(
     Args:
         train, validation: token ids of the texts, r of them each.
         labels, expected: their classes `[r]`, or of several labels 0 and 1 `[r, k]`.
-        config: of the classifier.
+        k: the number of labels.
         longest: tokens of the longest term.
         class_weight: of each class in the loss.
 
@@ -69,9 +69,8 @@ def fit_terms(
     if not len(keys):
         return None
     idf = np.log((1 + len(train)) / (1 + counts)) + 1
-    k = config.num_labels
     empty = TfidfTerms(_tensor(keys), _tensor(idf), torch.zeros(len(keys), k), torch.zeros(k), longest)
-    vote = TfidfVote.from_terms(empty, _for_terms(config, empty))
+    vote = _module(empty)
     features, held_out = _matrix(vote, train), _matrix(vote, validation)
     fit = _fit_classes if labels.ndim == 1 else _fit_labels
     fitted = fit(features, labels, k, class_weight)
@@ -81,10 +80,9 @@ def fit_terms(
     return replace(empty, weight=_tensor(weight), bias=_tensor(bias))
 
 
-def linear_logits(terms: TfidfTerms, config: EncoderConfig, rows: Rows) -> np.ndarray:
+def linear_logits(terms: TfidfTerms, rows: Rows) -> np.ndarray:
     """The logits `[r, k]` of fitted terms for texts by their token ids."""
-    vote = TfidfVote.from_terms(terms, _for_terms(config, terms))
-    logits = np.empty((len(rows), config.num_labels))
+    vote, logits = _module(terms), np.empty((len(rows), len(terms.bias)))
     for indices, ids, mask in _batches(rows):
         logits[indices] = vote.logits(ids, mask).numpy()
     return logits
@@ -98,10 +96,9 @@ def log_loss(logits: np.ndarray, expected: np.ndarray) -> float:
     return float(-log_expit(signs * logits)[expected >= 0].mean())
 
 
-def _for_terms(config: EncoderConfig, terms: TfidfTerms) -> EncoderConfig:
-    """A configuration of the same labels for these terms."""
-    fields = {"num_labels": config.num_labels, "problem_type": config.problem_type}
-    return EncoderConfig(tfidf_terms=len(terms.keys), tfidf_max_length=terms.max_length, **fields)
+def _module(terms: TfidfTerms) -> TfidfVote:
+    sizes = {"tfidf_terms": len(terms.keys), "tfidf_max_length": terms.max_length, "num_labels": len(terms.bias)}
+    return TfidfVote.from_terms(terms, EncoderConfig(**sizes))
 
 
 def _tensor(values: np.ndarray) -> Tensor:

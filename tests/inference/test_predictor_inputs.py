@@ -13,6 +13,7 @@ from common import TINY
 from datasets import Dataset
 
 import modeling_star
+from modeling_star import sources
 from modeling_star.data import windows
 from modeling_star.data.classification import tokenize_texts
 from modeling_star.data.prediction_inputs import QuestionContext
@@ -22,7 +23,6 @@ from modeling_star.errors import UserError
 from modeling_star.inference import Predictor, batches
 from modeling_star.inference.pipelines import BestPathPipeline
 from modeling_star.inference.question_answering import answer_question
-from modeling_star.training import sources
 
 
 TEXT = "a good film"
