@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from .configuration_encoder import EncoderConfig
 from .token_layout import TokenLayout, cached_unless_traced, is_traced
@@ -17,17 +17,6 @@ from .token_layout import TokenLayout, cached_unless_traced, is_traced
 
 # Sinusoids of so many first positions are kept.
 SHARED_POSITIONS = 4096
-
-FROM_PADDING = (
-    *("camembert", "data2vec-text", "esm", "ibert", "lilt", "longformer", "luke", "markuplm", "mpnet", "roberta"),
-    *("roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod"),
-)
-"""Model types like RoBERTa (in transformers 5.23), which count positions from `pad_token_id + 1`."""
-
-
-def first_position(config: PreTrainedConfig) -> int:
-    """The position id that an encoder of transformers gives to a first token."""
-    return (config.pad_token_id or 0) + 1 if config.model_type in FROM_PADDING else 0
 
 
 def sinusoidal_positions(position: Tensor, width: int, base: float, dtype: torch.dtype) -> Tensor:
@@ -64,6 +53,9 @@ class TokenEmbeddings(nn.Module):
     type embeddings, normalised where the configuration says so.
     """
 
+    # Earlier versions saved them; the encoder takes the pattern from here.
+    _keys_to_ignore_on_load_unexpected = [r"\.matcher\.multipliers$"]
+
     def __init__(self, config: EncoderConfig):
         super().__init__()
         self.config = config
@@ -73,7 +65,7 @@ class TokenEmbeddings(nn.Module):
         if config.backbone_config is None:
             self.word_embeddings = nn.Embedding(config.vocab_size, config.embedding_size)
         else:
-            from .pretrained_embeddings import build_backbone
+            from .backbone import build_backbone
 
             self.backbone = build_backbone(config.backbone_config)
         self.characters: Any = None
@@ -151,7 +143,7 @@ class TokenEmbeddings(nn.Module):
         types = None if token_type_ids is None else layout.pack(token_type_ids)
         given_position = None if position_ids is None else layout.pack(position_ids)
         if self.backbone is not None:
-            from .pretrained_embeddings import run_backbone
+            from .backbone import run_backbone
 
             is_frozen = self._has_frozen_backbone()
             embedded = run_backbone(self.backbone, layout, tokens, types, given_position, is_frozen)

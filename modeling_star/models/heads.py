@@ -39,12 +39,12 @@ NO_SPAN = -1e4
 
 @dataclass(frozen=True)
 class Given:
-    """What a head reads beside the states: inputs `[b, n]`, labels, and how many labels a loss is divided by."""
+    """What a head reads with the states: inputs `[b, n]`, labels (a pair of ends for answers), and their number."""
 
     input_ids: Tensor | None
     attention_mask: Tensor | None
     tag_mask: Tensor | None
-    labels: Tensor | None
+    labels: Any
     num_items_in_batch: Tensor | int | None
 
 
@@ -137,24 +137,14 @@ def head_dropout(config: EncoderConfig) -> nn.Dropout:
 
 
 def in_shape(labels: Tensor, shape: torch.Size | tuple[int, ...]) -> Tensor:
-    """
-    Labels in `shape`, of which axes of 1 may be missing or added.
-
-    Raises:
-        ValueError: they have another shape.
-    """
+    """Labels in `shape`, of which axes of 1 may be missing or added."""
     if not is_traced() and [size for size in labels.shape if size != 1] != [size for size in shape if size != 1]:
         raise ValueError(f"labels or positions have shape {list(labels.shape)}; {list(shape)} is needed.")
     return labels.reshape(shape)
 
 
 def class_labels(labels: Tensor, shape: torch.Size | tuple[int, ...]) -> Tensor:
-    """
-    Labels as cross entropy takes them, int64 in `shape`, `[b]` or `[b, n]`.
-
-    Raises:
-        ValueError: they have another shape, or are no whole numbers.
-    """
+    """Labels as cross entropy takes them: whole numbers, int64 in `shape`, `[b]` or `[b, n]`."""
     if labels.is_floating_point():
         raise ValueError(f"labels are {labels.dtype}; whole numbers are needed: labels.long().")
     return in_shape(labels, shape).long()
@@ -172,12 +162,8 @@ def pair_features(pooled: Tensor) -> Tensor:
 
 class SequenceClassifier(nn.Module):
     """
-    The MLP classifier of section 3.3: Linear, activation, dropout, Linear; beside it n-grams, where there are any.
-    Outside training TF-IDF votes, where it has terms: the two models are trained apart.
-
-    Args:
-        config: any encoder's configuration.
-        in_features: width of the features, d or 4 d.
+    The MLP classifier of section 3.3: Linear, activation, dropout, Linear; with n-grams, where there are any. Outside
+    training TF-IDF votes, where it has terms: the two models are trained apart.
     """
 
     def __init__(self, config: EncoderConfig, in_features: int):
@@ -201,12 +187,7 @@ class SequenceClassifier(nn.Module):
     def forward(
         self, features: Tensor, input_ids: Tensor | None = None, attention_mask: Tensor | None = None
     ) -> Tensor:
-        """
-        `[b, in_features]` to logits `[b, k]`.
-
-        Raises:
-            ValueError: `input_ids` are missing, and n-grams or terms are read.
-        """
+        """`[b, in_features]` to logits `[b, k]`; n-grams and terms need `input_ids`."""
         logits = self.out_proj(self.dropout(self.activation(self.dense(features))))
         votes = self.vote is not None and not self.training
         if input_ids is None and (self.ngrams is not None or votes):
@@ -221,20 +202,10 @@ def sequence_loss(
     logits: Tensor, labels: Tensor, problem_type: str, num_items_in_batch: Tensor | int | None
 ) -> Tensor:
     """
-    Cross entropy, squared error or binary cross entropy, averaged over what Trainer counts as items.
+    The loss of logits `[b, k]` by the problem type, over the number of items that Trainer counts, or of those here.
 
     transformers' own regression and multi-label losses ignore `num_items_in_batch`, which multiplies gradients by the
     number of accumulation steps (seen in 5.23).
-
-    Args:
-        logits: `[b, k]`.
-        labels: `[b]` for one class or one number, `[b, k]` for several; -100 is an unknown class or label, without
-            loss.
-        problem_type: as in the configuration.
-        num_items_in_batch: labels in the whole accumulated batch; `None` averages over this one.
-
-    Raises:
-        ValueError: the problem type is unknown, or classes are no whole numbers.
     """
     labels, logits = labels.to(logits.device), logits.float()
     if problem_type == "single_label_classification":
@@ -410,14 +381,9 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 
 def span_loss(logits: Tensor, positions: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
     """
-    Cross entropy of one end of the answers, over those that lie in the input; 0 where none does.
+    Cross entropy of one end of the answers, logits `[b, n]` and columns `[b]`, over those that lie in the input.
 
-    transformers' own loss is NaN there, and takes negative columns for column 0 (seen in 5.23).
-
-    Args:
-        logits: `[b, n]`.
-        positions: `[b]`.
-        num_items_in_batch: answers in the whole accumulated batch; `None` averages over this one.
+    transformers' own loss is NaN where none does, and takes negative columns for column 0 (seen in 5.23).
     """
     positions = class_labels(positions.to(logits.device), logits.shape[:1])
     outside = (positions < 0) | (positions >= logits.shape[1])
@@ -429,6 +395,8 @@ def span_loss(logits: Tensor, positions: Tensor, num_items_in_batch: Tensor | in
 class ForQuestionAnswering(EncoderForTask):
     """Start and end of an answer span, from the token states: logits `[b, n]` each."""
 
+    output_class = QuestionAnsweringModelOutput
+
     def build_head(self, config: EncoderConfig) -> None:
         if config.pair_mode == "siamese":
             logger.warning_once('With pair_mode="siamese" no answer depends on its question: use pair_mode="cross".')
@@ -436,7 +404,6 @@ class ForQuestionAnswering(EncoderForTask):
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
 
     # Its own inputs: Trainer takes their names from here.
-    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -456,25 +423,20 @@ class ForQuestionAnswering(EncoderForTask):
             start_positions, end_positions: `[b]`, columns of the answer's first and last token; columns outside the
                 input are ignored.
         """
-        num_items_in_batch = kwargs.pop("num_items_in_batch", None)
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, word_mask)
-        output = self.model(*inputs, **kwargs, return_dict=True)
+        ends = None if start_positions is None or end_positions is None else (start_positions, end_positions)
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, ends, word_mask)
+        return super().forward(*inputs, **kwargs)
+
+    def head_outputs(self, output: EncoderOutput, given: Given) -> dict[str, Any]:
         logits = self.qa_outputs(self.dropout(output.last_hidden_state))
-        if attention_mask is not None:
+        if given.attention_mask is not None:
             # No answer starts or ends at padding, which would also take part in the loss's softmax.
-            logits = logits.masked_fill((attention_mask == 0)[..., None], NO_SPAN)
-        start_logits, end_logits = logits.unbind(-1)
-        loss = None
-        if start_positions is not None and end_positions is not None:
-            ends = ((start_logits, start_positions), (end_logits, end_positions))
-            loss = sum(span_loss(*end, num_items_in_batch) for end in ends) / len(ends)
-        return QuestionAnsweringModelOutput(
-            loss=loss,
-            start_logits=start_logits,
-            end_logits=end_logits,
-            hidden_states=output.hidden_states,
-            attentions=output.attentions,
-        )
+            logits = logits.masked_fill((given.attention_mask == 0)[..., None], NO_SPAN)
+        ends, loss = logits.unbind(-1), None
+        if given.labels is not None:
+            pairs = zip(ends, given.labels, strict=True)
+            loss = sum(span_loss(*pair, given.num_items_in_batch) for pair in pairs) / len(ends)
+        return {"loss": loss, "start_logits": ends[0], "end_logits": ends[1]}
 
 
 # ------ the token behind each mask
@@ -482,11 +444,8 @@ class ForQuestionAnswering(EncoderForTask):
 
 class MaskedLMHead(nn.Module):
     """
-    Token states to vocabulary logits; the decoder works at embedding width, so that it can be tied to the table.
-
-    Args:
-        config: any encoder's configuration.
-        width: of the table; that of an encoder inside may be another than `embedding_size`, the width of its states.
+    Token states to vocabulary logits. The decoder is as wide as the table, to which it can be tied: that of an encoder
+    inside may be another than `embedding_size`, the width of its states.
     """
 
     def __init__(self, config: EncoderConfig, width: int):

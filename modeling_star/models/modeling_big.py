@@ -208,12 +208,12 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
         model = BigTransformerForSequenceClassification.from_encoder("roberta-base", radius=32, max_positions=8192)
         ```
         """
-        from .bert_weights import copy_encoder, fields_from_encoder, read_encoder_config
+        from .convert import copy_encoder, fields_from_encoder, read_encoder_config
 
         hub = {"revision": revision, "token": token, "cache_dir": cache_dir}
         taken = fields_from_encoder(read_encoder_config(name_or_path, hub), layers, radius, max_positions)
         model = cls(cls.config_class(**{**taken, **fields}))
-        copy_encoder(model._encoder, name_or_path, layers, hub, getattr(model, "lm_head", None), positions)
+        copy_encoder(model, name_or_path, layers, hub, positions)
         if lexicon is not None:
             model.set_lexicon(lexicon)
         return model.eval()
@@ -353,7 +353,7 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         ids, word_mask = inputs["input_ids"], inputs["word_mask"]
         if word_mask is not None:
             return self._given_words(layout, word_mask)
-        if ids is not None and self._has_words():
+        if ids is not None and self.matcher is not None and self.matcher.filled:
             return self.matcher(layout.pack(ids), layout)
         if not is_traced():
             logger.warning_once(
@@ -361,17 +361,6 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
                 "lexicon, model.set_lexicon(Lexicon.from_file(path, tokenizer)), or word_mask."
             )
         return torch.zeros_like(layout.position).bool()[:, None].expand(-1, self.config.max_word_length)
-
-    def _has_words(self) -> bool:
-        """
-        Whether there is a lexicon with words; a fresh model with the configuration of a saved one has an empty one.
-        This is checked until there are words.
-        """
-        if self.config.lexicon_kind is None or self.matcher is None:
-            return False
-        if not self.matcher.filled and not is_traced():
-            self.matcher.filled = not self.matcher.is_empty
-        return self.matcher.filled or is_traced()
 
     def _given_words(self, layout: TokenLayout, word_mask: Tensor) -> Tensor:
         """

@@ -19,8 +19,9 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers import initialization as init
 from transformers.utils import ModelOutput, can_return_tuple, logging
 
+from .backbone import first_position
 from .configuration_encoder import EncoderConfig
-from .embeddings import TokenEmbeddings, first_position
+from .embeddings import TokenEmbeddings
 from .token_layout import TokenLayout, is_fixed, is_traced
 
 
@@ -272,7 +273,7 @@ class EncoderPreTrainedModel(PreTrainedModel):
             ValueError: mode is unknown, or `config` is of another class.
             ImportError: mode="vectors", and only the code of a saved folder is there, not this package.
         """
-        from .pretrained_embeddings import model_on_encoder, model_on_vectors, shape_of
+        from .convert import model_on_encoder, model_on_vectors, shape_of
 
         if config is not None:
             fields = shape_of(cls, config, fields, mode)

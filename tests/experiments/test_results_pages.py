@@ -17,7 +17,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from table_samples import forget, with_changes
 
 from modeling_star.errors import UserError
-from modeling_star.evaluation.bootstrap import count_examples, score_counts
+from modeling_star.evaluation.metrics import count_examples, score_counts
 
 
 ROOT = Path(__file__).resolve().parents[2]

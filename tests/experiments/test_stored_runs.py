@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from table_samples import keep, page_of, runner_of, write_table
 
 from modeling_star.errors import UserError
-from modeling_star.evaluation.bootstrap import count_examples
+from modeling_star.evaluation.metrics import count_examples
 
 
 def test_of_runs_that_are_added_at_once_none_is_lost(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from translation.scores import (
     count_ngrams,
 )
 
-from modeling_star.evaluation.bootstrap import count_examples
 from modeling_star.evaluation.compare import compare, read_system
+from modeling_star.evaluation.metrics import count_examples
 
 
 PAIRS = [sentence_pair(37 * number) for number in range(150)]
