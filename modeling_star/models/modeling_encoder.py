@@ -81,7 +81,7 @@ def has_hooks(layer: nn.Module) -> bool:
 @dataclass
 class EncoderOutput(ModelOutput):
     """
-    Output of an encoder. In siamese pair mode the relay and the pooled vector have an axis more: `[b, 2, d]`.
+    Output of an encoder. In siamese pair mode what is per sequence has an axis of 2 more, such as `[b, 2, d]`.
 
     Args:
         last_hidden_state: `[b, n, d]`, zeros at padding.
