@@ -58,13 +58,13 @@ class EntityGroups:
             open_kind = kind if prefix in ("B", "I") else None
         return list(itertools.pairwise([*firsts, len(labels)]))
 
-    def __call__(self, labels: np.ndarray) -> list[tuple[str, int, int]]:
-        """Entities of labels `[n]`: their type, their first word and the one after their last."""
-        if (labels == self.outside).all():
+    def __call__(self, labels: np.ndarray, with_outside: bool = False) -> list[tuple[str, int, int]]:
+        """Entities of labels `[n]`, words with O too if asked: type, first word, and the one after the last."""
+        if not with_outside and (labels == self.outside).all():
             return []
         numbers = labels.tolist()
         groups = [(numbers[first], first, last) for first, last in self.bounds(numbers)]
-        kept = [group for group in groups if group[0] != self.outside]
+        kept = [group for group in groups if with_outside or group[0] != self.outside]
         return [(self.kind(label), first, last) for label, first, last in kept]
 
     def kind(self, label: int) -> str:
