@@ -212,7 +212,7 @@ def _with_roles(
     tags = _main_tags(columns, [index for index in range(width) if index not in (words, number)], called)
     if is_conllu and not called and tags is not None and entity_names({*columns[tags]} - _UNKNOWN) is None:
         tags = 3
-    marks = [index for index, name in enumerate(called) if name == "misc"]
+    marks = [index for index, name in enumerate(names or given or ()) if name == "MISC"]
     layout = layout._replace(
         words=words,
         tags=tags,
@@ -260,7 +260,8 @@ def _are_no_words(sentences: _Rows, index: int) -> bool:
 def _problem(layout: Layout, sentences: _Rows, is_named: bool) -> str | None:
     """Why the first lines are no words with tags, and what to write."""
     lines = list(chain.from_iterable(sentences))
-    is_swapped = layout.width == 2 and entity_names({line[1] for line in lines}) is None
+    of_entities = [entity_names(set(cells)) is not None for cells in zip(*lines, strict=True)]
+    is_swapped = of_entities == [True, False]
     if not is_named and (layout.width > 2 or is_swapped) and _are_no_words(sentences, layout.words):
         names = ",".join(["tags", "tokens"] if is_swapped else ["_", "tokens", *["_"] * (layout.width - 3), "tags"])
         return (
