@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
 def aggregation_for(tokenizer: "PreTrainedTokenizerBase") -> Literal["first", "simple"]:
     """
-    The `aggregation_strategy` for a tokenizer: "first" where words are cut into tokens, of which training labels the
-    first alone; "simple" where each token is a word. Other strategies take everything between blanks for one word
-    there: "Oslo." with its full stop, and a whole Chinese sentence.
+    The `aggregation_strategy`: "first" where words are cut into tokens, of which training labels the first alone, or
+    "simple" where each token is a word. Others take everything between blanks for a word: "Oslo." with its full stop.
     """
     return "simple" if word_marker(tokenizer) is None else "first"
 

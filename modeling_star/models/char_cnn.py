@@ -123,14 +123,7 @@ class CharCNN(VocabularyTables):
         self.table = torch.cat([self.features(*part) for part in parts])
 
     def forward(self, ids: Tensor, layout: TokenLayout) -> Tensor:
-        """
-        Args:
-            ids: `[N]`, token ids.
-            layout: where the tokens lie.
-
-        Returns:
-            `[N, f]`, or `[N, 2 f]`: the features of each token and of its word.
-        """
+        """The features of each token, `[N]` ids to `[N, f]`, or to `[N, 2 f]` with those of its word."""
         features = self.token_features(ids)
         if not self.joins_words:
             return features

@@ -20,7 +20,8 @@ from modeling_star import (
     VanillaTransformerConfig,
 )
 from modeling_star.models.configuration_encoder import EncoderConfig
-from modeling_star.models.modeling_encoder import FROM_PADDING, longest_input
+from modeling_star.models.embeddings import FROM_PADDING
+from modeling_star.models.modeling_encoder import longest_input
 
 
 IDS = torch.tensor([[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]])

@@ -27,10 +27,17 @@ from modeling_star import Lexicon
 
 # The code that a saved model needs, no more: nothing of training, tests, or other encoders.
 SHARED_CODE = {
-    *("configuration_encoder.py", "modeling_encoder.py", "heads.py", "token_layout.py", "neighbours.py"),
-    *("char_cnn.py", "crf.py", "pairs.py", "pretrained_embeddings.py", "saving.py"),
     *(
-        "hashing.py",
+        "configuration_encoder.py",
+        "modeling_encoder.py",
+        "embeddings.py",
+        "heads.py",
+        "token_layout.py",
+        "neighbours.py",
+    ),
+    *("char_cnn.py", "crf.py", "pairs.py", "backbone.py", "convert.py", "saving.py"),
+    *(
+        "sorted_keys.py",
         "tag_schemes.py",
         "token_runs.py",
         "vocabulary.py",
@@ -44,7 +51,7 @@ CODE = {
     "StarTransformer": SHARED_CODE | ATTENTION_CODE | {"configuration_star.py", "modeling_star.py"},
     "BigTransformer": SHARED_CODE
     | ATTENTION_CODE
-    | {"bert_weights.py", "configuration_big.py", "modeling_big.py", "window_attention.py"},
+    | {"configuration_big.py", "modeling_big.py", "window_attention.py"},
     "VanillaTransformer": SHARED_CODE | {"configuration_vanilla.py", "modeling_vanilla.py"},
     "Disan": SHARED_CODE | {"configuration_disan.py", "derivatives.py", "modeling_disan.py"},
     "BiLstm": SHARED_CODE | {"configuration_bilstm.py", "modeling_bilstm.py"},
