@@ -288,8 +288,6 @@ class Runner:
         filled = {name: self._filled(value) for name, value in arguments.items()}
         if script == "run_ner.py" and "model_name_or_path" not in arguments:  # see `tables.read_recipe`
             filled["config_overrides"] = {"use_crf": False, **filled.get("config_overrides", {})}
-        if "ngram_buckets" in filled.get("config_overrides", {}):  # stored runs were made with this hash
-            filled["config_overrides"] = {"ngram_hash_bits": 64, **filled["config_overrides"]}
         filled |= {"output_dir": str(model), "resume_from_checkpoint": "last"}
         write_text(recipe, yaml.safe_dump(filled, allow_unicode=True))
         code = run_to_the_end([*self.launcher, str(script_path(script)), str(recipe)], folder)

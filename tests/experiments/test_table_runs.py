@@ -71,7 +71,6 @@ def test_the_same_run_of_another_table_is_copied(runner: Runner, star: Configura
     [
         ({}, {"use_crf": False}),
         ({"use_crf": True}, {"use_crf": True}),
-        ({"ngram_buckets": 64}, {"ngram_buckets": 64, "ngram_hash_bits": 64, "use_crf": False}),
     ],
 )
 def test_runs_of_tables_have_the_defaults_of_kept_results(
