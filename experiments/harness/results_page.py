@@ -75,7 +75,7 @@ REPEATED = ", rows not in train"
 EXACT = ", exact match"
 CHRF = ", chrF"
 # Metric of a task -> its further column, and the metric of that column.
-FURTHER = {"answer_f1": (EXACT, "answer_em"), "bleu": (CHRF, "chrf"), "bleu_zh": (CHRF, "chrf")}
+FURTHER = {"answer_f1": (EXACT, "answer_em"), "bleu": (CHRF, "chrf")}
 # A wider table is transposed.
 MOST_COLUMNS = 8
 TEACHER = "teacher"  # its name among the systems whose speed was measured
