@@ -127,12 +127,6 @@ def test_a_slow_pass_is_measured_once_and_a_failed_one_has_its_error() -> None:
     assert errors == {"fails": "RuntimeError: no memory"}
 
 
-def test_operations_are_counted_by_step() -> None:
-    counts = benchmark.count_operations("star", parse([*TINY, "--systems", "star"]), Workload("1x5", [[5]]))
-    assert list(counts) == ["forward pass", "training: forward", "backward", "optimizer"]
-    assert min(counts.values()) > 0
-
-
 @pytest.mark.slow
 def test_the_script_measures_a_file_of_lengths_and_prints_its_table(tmp_path: Path) -> None:
     (tmp_path / "lengths.txt").write_text("16\n3\n9\n", encoding="utf-8")

@@ -6,8 +6,8 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-import tfidf_vote
 import yaml
+from harness import ensembles
 from harness.pictures import write_pictures
 from harness.results_page import Cell, read_cells, write_page
 from harness.stored_runs import RunFile, write_counts
@@ -210,7 +210,7 @@ def test_the_results_at_a_glance_are_those_of_the_pages(monkeypatch: pytest.Monk
 
 
 def test_the_page_of_ensembles_is_what_its_results_give() -> None:
-    page = "\n".join(tfidf_vote.page_sections(ROOT / "experiments/results")) + "\n"
+    page = "\n".join(ensembles.page_sections(ROOT / "experiments/results")) + "\n"
     assert page == (ROOT / "experiments/pages/tfidf_vote.md").read_text(encoding="utf-8")
 
 

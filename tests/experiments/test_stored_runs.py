@@ -6,12 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness.results_page import Cell
 from harness.stored_runs import RunFile, read_counts, write_counts
 from harness.tables import Table
 from hypothesis import given
 from hypothesis import strategies as st
-from table_samples import keep, page_of, runner_of, write_table
+from table_samples import runner_of, write_table
 
 from modeling_star.errors import UserError
 from modeling_star.evaluation.bootstrap import count_examples
@@ -76,28 +75,6 @@ def test_counts_are_short_and_may_have_spaces() -> None:
     assert write_counts(pearson) == f"1x2; 1987.123 1990; 0.1 {1 / 3}; 1*1; 2*2; 1*2"
     assert np.array_equal(read_counts(write_counts(pearson)), pearson)
     assert read_counts("1 0 1; 1 1 1; 12 3 0").tolist() == rows.tolist()
-
-
-def test_counts_that_no_page_reads_are_dropped(table: Table, tmp_path: Path) -> None:
-    runner = runner_of(table, tmp_path)
-    for system, scores in {"star": (0.7, 0.8), "big": (0.7,)}.items():
-        for configuration, validation in zip(table.configurations("films", "none", system), scores, strict=False):
-            keep(runner, configuration, 1, validation=validation, correct="1100", references="ab", repeated=[])
-    before = page_of(tmp_path)
-    runner.finished.drop_unread()
-    assert page_of(tmp_path) == before
-    runs = runner.finished.file.read_all()
-    # Star's second configuration is chosen; of BiG one has not run, so that none is.
-    assert {name for name, run in runs.items() if "counts" not in run} == {"films/none/star-0-seed1"}
-    assert {"references", "repeated"}.isdisjoint(runs["films/none/star-0-seed1"])
-    # Another choice needs them again.
-    star = table.configurations("films", "none", "star")
-    keep(runner, star[1], 1, validation=0.1, correct="1100")
-    with pytest.raises(UserError, match="films/none/star"):
-        _ = Cell(runner.finished, star).counts
-    validation = write_table(tmp_path, split="validation")
-    runner_of(validation, tmp_path).finished.drop_unread()
-    assert "counts" not in (runner.finished.read(star[1], 1) or {})
 
 
 def test_a_run_of_a_model_file_with_another_content_is_refused(tmp_path: Path, table: Table) -> None:

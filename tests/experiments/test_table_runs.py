@@ -48,24 +48,6 @@ def finish_unnoticed(runner: Runner, configuration: Configuration, labels: str) 
     return model
 
 
-def keep_elsewhere(runner: Runner, configuration: Configuration, **more: Any) -> dict[str, Any]:
-    """A finished run of another table."""
-    other = replace(runner, table=replace(runner.table, name="other"))
-    keep(other, configuration, 1, 0.7, "10", arguments={**configuration.arguments, "seed": 1}, **more)
-    kept = other.finished.read(configuration, 1)
-    assert kept is not None
-    return kept
-
-
-def test_the_same_run_of_another_table_is_copied(runner: Runner, star: Configuration) -> None:
-    kept = keep_elsewhere(runner, star)
-    assert runner.run(star, 1) == runner.finished.read(star, 1) == kept
-    forget(runner.finished.file, "*")
-    keep_elsewhere(runner, replace(star, arguments={**star.arguments, "learning_rate": 1.0}))
-    with pytest.raises(UserError, match="stopped with 1"):
-        runner.run(star, 1)
-
-
 @pytest.mark.parametrize(
     ("overrides", "written"),
     [
@@ -225,17 +207,6 @@ def test_runs_that_were_launched_differently_make_no_mean(runner: Runner, star: 
         Cell(runner.finished, [star])
 
 
-def test_a_copied_run_knows_which_test_rows_are_in_train(runner: Runner, star: Configuration, tmp_path: Path) -> None:
-    for split, texts in {"train": ["good", "bad"], "test": ["bad", "new"]}.items():
-        lines = (json.dumps({"text": text, "label": 0}) + "\n" for text in texts)
-        (tmp_path / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
-    files = {f"{split}_file": str(tmp_path / f"{split}.jsonl") for split in ("train", "test")}
-    runner.table.tasks["films"].repeated = "text"
-    configuration = replace(star, arguments={**star.arguments, **files})
-    keep_elsewhere(runner, configuration)
-    assert runner.run(configuration, 1)["repeated"] == runner.finished.read(configuration, 1)["repeated"] == [0]
-
-
 def test_runs_from_two_models_of_one_name_are_kept_apart(tmp_path: Path, table: Table) -> None:
     berts = [write_bert(tmp_path / name, ["a good meal", f"a meal {name}"]) for name in ("one", "other")]
     table = write_table(tmp_path, systems={"star": {"arguments": {"embeddings_from": "$BERT"}}})
@@ -250,12 +221,6 @@ def test_runs_from_two_models_of_one_name_are_kept_apart(tmp_path: Path, table: 
     second.check_same_models([plain])
     with pytest.raises(UserError, match=r"star-0-seed1.*\$BERT"):
         second.check_same_models([star])
-    # Nor is it copied by another table.
-    copies = [replace(runner, table=replace(table, name="elsewhere")) for runner in (first, second)]
-    assert copies[0].run(star, 1)["began_from"] == first.run(star, 1)["began_from"]
-    forget(copies[0].finished.file, "*")
-    with pytest.raises(UserError, match="stopped with 1"):
-        copies[1].run(star, 1)
     # Nor is a folder of the other model resumed.
     (folder_of(first, star) / "arguments.json").write_text(
         json.dumps({**star.arguments, "seed": 1, "$BERT": first._began_from(star.arguments)["BERT"]}), encoding="utf-8"
