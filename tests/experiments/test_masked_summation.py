@@ -8,7 +8,7 @@ from typing import Any
 import masked_summation
 import pytest
 from harness.stored_runs import RunFile
-from masked_summation import DECISIVE, SPLITS, SYSTEMS, TRAINING, build, draw, due, guess_errors, parse, write_report
+from masked_summation import DECISIVE, SPLITS, TRAINING, build, draw, due, guess_errors, parse, write_report
 
 from modeling_star.errors import UserError
 
@@ -54,34 +54,11 @@ def test_guesses_without_a_model_have_the_errors_that_loops_find() -> None:
     assert guess_errors(3, *data) == pytest.approx({"half": half / count, "scaled": scaled / count}, rel=1e-6)
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_every_system_takes_vectors_and_trains_all_of_its_weights(name: str) -> None:
-    options = parse([*SMALL, "--overrides", '{"hidden_size": 20}'])
-    model = build(name, options)
-    inputs, targets = (tensor[:4] for tensor in draw(options, 7, "train"))
-    output = model(inputs_embeds=inputs, labels=targets)
-    assert output.logits.shape == (4, 3)
-    assert output.loss.item() == pytest.approx((output.logits - targets).square().mean().item())
-    output.loss.backward()
-    assert [n for n, p in model.named_parameters() if p.requires_grad and p.grad is None] == []
-
-
 def test_the_variants_are_those_of_table_6() -> None:
     configs = [build(name, parse([])).config for name in masked_summation.PAPER]
     assert [(c.use_radial, c.use_ring) for c in configs] == [(True, True), (False, True), (True, False)]
     # Table 1: 100 wide, 10 heads of 10
     assert all((c.hidden_size, c.num_attention_heads, c.head_dim) == (100, 10, 10) for c in configs)
-
-
-@pytest.mark.parametrize(
-    "flags", [["--lengths", "4", "1"], ["--width", "1"], ["--overrides", '{"hidden": 3}']], ids=str
-)
-def test_wrong_arguments_are_refused_before_anything_is_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str]
-) -> None:
-    with pytest.raises(SystemExit, match=r"n = 1|d = 1|hidden"):
-        run_script(monkeypatch, tmp_path, "--systems", "star", "--lengths", "4", *flags)
-    assert not list(tmp_path.iterdir())
 
 
 def run_script(monkeypatch: pytest.MonkeyPatch, folder: Path, *flags: Any) -> None:
