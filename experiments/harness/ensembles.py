@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from harness.stored_runs import RunFile
-from modeling_star.evaluation.bootstrap import bootstrap_mean, count_examples, score_counts
+from modeling_star.evaluation.bootstrap import bootstrap_mean
+from modeling_star.evaluation.metrics import count_examples, score_counts
 from modeling_star.evaluation.reports import markdown_table
 
 

@@ -6,8 +6,8 @@ import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.helpers import extract_all_char_ngrams
 
-from modeling_star.evaluation.bootstrap import METRICS, Metric
-from modeling_star.evaluation.compare import MADE_BY, OTHERS, SCORED_BY
+from modeling_star.evaluation.compare import KINDS, MADE_BY
+from modeling_star.evaluation.metrics import METRICS, TASKS, Metric
 
 
 def score_translations(translations: Sequence[str], references: Sequence[str]) -> dict[str, float]:
@@ -69,7 +69,7 @@ def chrf_of_counts(sums: np.ndarray) -> np.ndarray:
 
 
 def _metric(score: Callable[[np.ndarray], np.ndarray]) -> Metric:
-    return Metric(lambda references, texts: count_translations(texts, references), score)
+    return Metric(lambda references, texts: count_translations(texts, references), score, full=100)
 
 
 # Each from 0 to 1.
@@ -77,7 +77,7 @@ METRICS |= {
     "bleu": _metric(lambda sums: bleu_of_counts(sums[..., :10])),
     "chrf": _metric(lambda sums: chrf_of_counts(sums[..., 10:])),
 }
-# Runs of run_translation.py, whose predictions have a "source", and the full score in their all_results.json.
+# Runs of run_translation.py, whose predictions have a "source".
 MADE_BY["run_translation.py"] = "source"
-SCORED_BY["source"] = {"bleu": ("bleu", 100)}
-OTHERS["source"] = {"chrf": ("chrf", 100)}
+TASKS["bleu"] = ("bleu", {"bleu": "bleu", "chrf": "chrf"})
+KINDS["source"] = ("bleu",)

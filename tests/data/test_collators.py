@@ -30,7 +30,7 @@ def pieces_of(tokenizer: PreTrainedTokenizerBase, texts: list[str], *source: int
 
 
 def collator(tokenizer: PreTrainedTokenizerBase, lexicon: Lexicon | None = None, **options: Any) -> MaskingCollator:
-    return MaskingCollator.of(tokenizer, lexicon, options.get("probability", 0.15), options.get("columns"))
+    return MaskingCollator.of(tokenizer, lexicon, options.get("probability", 0.15))
 
 
 def test_a_piece_is_masked_alike_in_whatever_block_and_batch_it_comes(tokenizer: PreTrainedTokenizerFast) -> None:
@@ -38,11 +38,11 @@ def test_a_piece_is_masked_alike_in_whatever_block_and_batch_it_comes(tokenizer:
     collate = collator(tokenizer, Lexicon.whole_word(tokenizer), probability=0.3)
     packed = collate([pieces[4:1:-1], pieces[:2], pieces[5:]])
     alone = [collate([[piece]]) for piece in pieces]
-    for block, members in enumerate([[4, 3, 2], [0, 1], [5]]):
-        for number, piece in enumerate(members, 1):
-            own = packed["sequence_ids"][block] == number
-            for name in ("input_ids", "labels"):
-                assert torch.equal(packed[name][block][own], alone[piece][name][0]), name
+    assert packed["blocks"].tolist() == [0, 0, 0, 1, 1, 2]
+    for row, piece in enumerate([4, 3, 2, 0, 1, 5]):
+        own = packed["attention_mask"][row] == 1
+        for name in ("input_ids", "labels"):
+            assert torch.equal(packed[name][row][own], alone[piece][name][0]), name
 
 
 def test_masks_follow_their_key_alone(tokenizer: PreTrainedTokenizerFast) -> None:

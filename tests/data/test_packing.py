@@ -5,7 +5,6 @@ import itertools
 import datasets
 import numpy as np
 import pytest
-import torch
 from common import examples
 from datasets import Dataset
 from hypothesis import given
@@ -15,13 +14,10 @@ from torch.utils.data import DataLoader
 from modeling_star.data import packing
 from modeling_star.data.packing import (
     Blocks,
-    Chunk,
     PieceEncoder,
-    block_rows,
     pack,
     packing_efficiency,
     to_pieces,
-    unpack_documents,
 )
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
@@ -119,35 +115,3 @@ def test_a_worker_that_lives_through_several_epochs_sees_each_begin(pieces: Data
         (batch,) = loader
         epochs.append({piece.key[2] for block in batch for piece in block})
     assert epochs == [{0}, {1}]
-
-
-# Rows
-
-
-@st.composite
-def blocks_of_documents(draw: st.DrawFn) -> list[list[list[int]]]:
-    """Up to 3 blocks of up to 4 documents of up to 5 numbers."""
-    document = st.lists(st.integers(1, 99), min_size=1, max_size=5)
-    return draw(st.lists(st.lists(document, min_size=1, max_size=4), min_size=1, max_size=3))
-
-
-def test_blocks_of_padding_alone_become_no_row() -> None:
-    mask, of_block, rows = unpack_documents(torch.zeros(2, 3, dtype=torch.long), (torch.ones(2, 3), -1))
-    assert (mask.shape, of_block.shape, rows.shape) == ((0, 0), (0,), (0, 0))
-
-
-@given(blocks=blocks_of_documents(), columns=st.sampled_from([None, 20]))
-@examples(60)
-def test_a_document_of_a_block_becomes_a_row(blocks: list[list[list[int]]], columns: int | None) -> None:
-    pieces = [[Chunk(np.array(document), (0,)) for document in block] for block in blocks]
-    tokens, sequences = block_rows(pieces, columns)
-    assert tokens.shape == sequences.shape
-    assert tokens.shape[1] == (20 if columns else max(sum(map(len, block)) for block in blocks))
-    flat = [number for block in blocks for document in block for number in document]
-    ids = torch.from_numpy(np.array([*flat, 0])[tokens])
-    mask, of_block, rows = unpack_documents(torch.from_numpy(sequences), (ids, -1))
-    documents = [(number, document) for number, block in enumerate(blocks) for document in block]
-    assert of_block.tolist() == [number for number, _ in documents]
-    longest = max(len(document) for _, document in documents)
-    assert rows.tolist() == [document + [-1] * (longest - len(document)) for _, document in documents]
-    assert mask.tolist() == [[1] * len(document) + [0] * (longest - len(document)) for _, document in documents]

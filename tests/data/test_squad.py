@@ -425,7 +425,7 @@ def test_the_loss_is_the_mean_over_starts_and_ends_as_for_bert() -> None:
     outputs = {"start_logits": start, "end_logits": end}
     torch.testing.assert_close(loss(outputs, labels), expected)
     torch.testing.assert_close(loss(outputs, labels, num_items_in_batch=16), expected / 2)
-    kept, rows = loss.preprocess_logits((start, end, None), labels)
+    kept, rows = loss.predictions(outputs), loss.of_outputs(outputs, labels)
     assert torch.equal(kept, torch.stack([start, end], dim=2))
     torch.testing.assert_close(rows[:, 0].sum() / rows[:, 1].sum(), expected)
     assert EvalPrediction(predictions=(kept.numpy(), rows.numpy()), label_ids=None).predictions[0].shape == (4, 9, 2)

@@ -58,7 +58,7 @@ def test_accelerate_launch_leaves_a_model_with_its_scores_tables_plots_and_card(
     }
     assert {path.name for path in (folder / "report").iterdir()} >= {
         *("all_results.json", "trainer_state.json", "training_curves.png"),
-        *("predictions_test.jsonl", "entities_test.md", "entities_test.png", "entities_validation.md"),
+        *("predictions_test.jsonl", "entities_test.md", "entities_validation.md"),
     }
     results = results_of(folder)
     assert results["train_samples"] == SIZES["train"]
