@@ -32,8 +32,6 @@ FAMILIES = {
 _VERSIONS = ("modeling-star", "transformers", "torch", "tokenizers", "datasets")
 # Our metrics in the Hub's collection, and on the card.
 _HUB_METRICS = {"pearson": "pearsonr", "macro_f1": "f1", "micro_f1": "f1", "weighted_f1": "f1"}
-TITLES: dict[str, str] = {}
-"""Names of metrics that are no word with a capital, by their keys."""
 
 
 @dataclass
@@ -54,7 +52,7 @@ class CardContent:
     examples: Sequence[str | Sequence[str]] = ()
     is_pair: bool = False  # whether the model reads two texts
     mask_token: str = "[MASK]"
-    languages: Sequence[str] = ()  # codes of ISO 639-1
+    language: str | None = None  # code of ISO 639-1
     label_list: Sequence[str] = ()
     aggregation: Literal["first", "simple"] = "first"  # for taggers, see `aggregation_for`
     regression: bool = False
@@ -130,7 +128,7 @@ context = {second}
 for answer in answer_question(question, context, model, tokenizer{options}):
     print(answer.text, answer.start, answer.end, answer.score)""",
 }
-"""The code under "Use" by task; an experiment may add its own."""
+"""The code under "Use" by task."""
 
 
 def usage_code(folder: str | Path, content: CardContent) -> str:
@@ -218,7 +216,7 @@ def _card_data(content: CardContent, measured: Mapping[str, Mapping[str, float]]
             dataset_name=content.dataset_name,
             dataset_split=split,
             metric_type=_HUB_METRICS.get(name, name),
-            metric_name=TITLES.get(name, name[0].upper() + name[1:].replace("_", " ").replace("f1", "F1")),
+            metric_name=name[0].upper() + name[1:].replace("_", " ").replace("f1", "F1"),
             metric_value=round(value, 6),
         )
         for split, metrics in measured.items()
@@ -226,7 +224,7 @@ def _card_data(content: CardContent, measured: Mapping[str, Mapping[str, float]]
     ]
     second = "context" if content.task == "question-answering" else "text_pair"
     return ModelCardData(
-        language=list(content.languages) or None,
+        language=[content.language] if content.language else None,
         model_name=content.model_name,
         library_name="transformers",
         pipeline_tag=content.task,
