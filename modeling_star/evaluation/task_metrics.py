@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from transformers import EvalPrediction
 
-from ..data.labels import IGNORE_INDEX
+from ..models.tag_schemes import IGNORE_INDEX
 from .metrics import METRICS, TASKS, count_examples, is_entity_scheme, score_counts
 
 
