@@ -5,7 +5,8 @@ import json
 import math
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -78,23 +79,26 @@ def write_model_card(folder: str | Path, content: CardContent) -> Path:
         for split, metrics in content.results.items()
     }
     measured = {split: metrics for split, metrics in measured.items() if metrics}
+    is_binary = content.task == "text-classification" and len(content.label_list) == 2
     card = ModelCard.from_template(
         _card_data(content, measured),
         template_str=TEMPLATE.read_text(encoding="utf-8"),
+        content=content,
         model_name=escaped(content.model_name),
-        summary=_summary(content),
-        synthetic=content.is_synthetic,
+        dataset=escaped(content.dataset_name),
+        family=FAMILIES.get(content.model_type, f"`{content.model_type}`"),
+        base_model=_code(shown_path(content.base_model)) if content.base_model else None,
         usage=usage_code(folder, content),
-        results_note=_results_note(content, measured),
+        positive=_code(content.label_list[1])
+        if is_binary and any("f1" in each for each in measured.values())
+        else None,
         results=_results_table(measured),
-        tables=list(content.tables.items()),
         pictures=[(text, file) for text, file in content.pictures.items() if (folder / file).is_file()],
         command=content.command.strip(),
         hyperparameters=markdown_table(
             ["setting", "value"], ((name, _code(str(value))) for name, value in content.hyperparameters.items())
         ),
-        versions=_versions(),
-        limitations=_limitations(content),
+        versions=", ".join([f"Python {platform.python_version()}", *_versions()]),
     )
     # The template's loops and conditions leave empty lines.
     card.text = re.sub(r"\n{3,}", "\n\n", re.sub(r"(?m)^(- .*)\n\n(?=- )", r"\1\n", card.text))
@@ -259,23 +263,6 @@ def shown_teacher(name: str) -> str:
     return shown_path(name) + (f" (license: {licence})" if licence else "")
 
 
-def _summary(content: CardContent) -> str:
-    family = FAMILIES.get(content.model_type, f"`{content.model_type}`")
-    start = f"fine-tuned from {_code(shown_path(content.base_model))}" if content.base_model else "trained"
-    task = "masked language modelling" if content.task == "fill-mask" else content.task.replace("-", " ")
-    return f"A {family} {start} on {escaped(content.dataset_name)} for {task}."
-
-
-def _results_note(content: CardContent, measured: Mapping[str, Mapping[str, float]]) -> str:
-    if not measured:
-        return "Nothing was measured in this run."
-    note = f"Measured {'by the command below ' if content.command else ''}with seed {content.seed}."
-    is_binary = content.task == "text-classification" and len(content.label_list) == 2
-    if is_binary and any("f1" in metrics for metrics in measured.values()):
-        note += f" `f1` is that of {_code(content.label_list[1])}."
-    return note
-
-
 def _results_table(measured: Mapping[str, Mapping[str, float]]) -> str:
     if not measured:
         return ""
@@ -287,23 +274,7 @@ def _results_table(measured: Mapping[str, Mapping[str, float]]) -> str:
     return markdown_table(["metric", *measured], rows)
 
 
-def _versions() -> str:
-    versions = [f"Python {platform.python_version()}"]
+def _versions() -> Iterator[str]:
     for name in _VERSIONS:
-        try:
-            versions.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
-            continue
-    return f"Versions: {', '.join(versions)}."
-
-
-def _limitations(content: CardContent) -> list[str]:
-    limitations = [f"Measured on {escaped(content.dataset_name)} only: other sources, times or domains will differ."]
-    if content.is_synthetic:
-        limitations = ["Trained on generated sentences: expect poor results on any other text."]
-    if content.task == "fill-mask" and content.model_type in ("star_transformer", "disan"):
-        limitations.append(
-            "Masked language modelling does not train the weights of the pooled vector: `pooler_output` is useful "
-            "only after fine-tuning, `last_hidden_state` immediately."
-        )
-    return [*limitations, "Measured with one seed: another one gives somewhat different numbers."]
+        with suppress(importlib.metadata.PackageNotFoundError):  # a checkout that is not installed
+            yield f"{name} {importlib.metadata.version(name)}"
