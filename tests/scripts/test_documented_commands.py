@@ -23,7 +23,8 @@ from modeling_star.commands import COMMANDS
 
 
 # First those that train what others need.
-FIRST = ("README.md", *(f"docs/{name}.md" for name in ("getting_started", "texts", "tags", "predict", "deploy", "models", "convert")))
+NAMES = ("getting_started", "texts", "tags", "predict", "deploy", "models", "convert")
+FIRST = ("README.md", *(f"docs/{name}.md" for name in NAMES))
 OTHERS = {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")} - {*FIRST, "docs/decisions.md", "docs/api.md"}
 PAGES = (*FIRST, *sorted(OTHERS))
 TRAININGS = ("tag", "classify", "ner", "glue", "qa", "mlm", "distill")
