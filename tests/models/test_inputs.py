@@ -19,8 +19,8 @@ from modeling_star import (
     StarTransformerConfig,
     VanillaTransformerConfig,
 )
+from modeling_star.models.backbone import FROM_PADDING
 from modeling_star.models.configuration_encoder import EncoderConfig
-from modeling_star.models.embeddings import FROM_PADDING
 from modeling_star.models.modeling_encoder import longest_input
 
 

@@ -40,6 +40,7 @@ from modeling_star.kernels import triton_ring_attention as candidate_kernels
 from modeling_star.kernels import triton_utils as kernels
 from modeling_star.models import attention, ops
 from modeling_star.models.attention import BandCandidates, UpdateLayerNorm, relay_attention
+from modeling_star.models.modeling_big import adjacent_candidates, window_candidates, word_candidates
 from modeling_star.models.token_layout import TokenLayout, has_shifted, neighbour_index, neighbours
 
 
@@ -175,9 +176,9 @@ def band_leaves(mask: Tensor, h: int, c: int, with_node: bool) -> dict[str, Tens
 def candidates_of(layout: TokenLayout, longest: int, include_self: bool) -> BandCandidates:
     """Random words, or, if the longest is of one token, the tokens on both sides, or a window of them."""
     if longest == 1:
-        return BandCandidates.adjacent(layout) if include_self else BandCandidates.window(layout, 4, True)
+        return adjacent_candidates(layout) if include_self else window_candidates(layout, 4, True)
     fits = torch.stack([has_shifted(layout, length) for length in range(longest)], dim=-1)
-    return BandCandidates.words(fits & (random(*fits.shape, seed=9).to(fits.device) > 0), layout, include_self)
+    return word_candidates(fits & (random(*fits.shape, seed=9).to(fits.device) > 0), layout, include_self)
 
 
 def band_kernel(
@@ -363,7 +364,7 @@ def test_band_dropout_drops_whole_words_and_adds_the_bias_once_per_word() -> Non
     layout = TokenLayout.from_mask(mask.bool().to(DEVICE), keep_padding=False)
     words = torch.zeros(120, 2, dtype=torch.bool, device=DEVICE)
     words[::2, 1] = True  # each text is one word of two tokens
-    candidates = BandCandidates.words(words, layout, include_self=True)
+    candidates = word_candidates(words, layout, include_self=True)
     leaves = band_leaves(mask, 1, 2, with_node=False)
     leaves["key_value"][:, 1] = torch.eye(2, dtype=torch.float64).repeat(60, 1)[:, None]
 
@@ -513,8 +514,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import JITFunction, driver
 from modeling_star.kernels import triton_relay_attention as relay_kernels
 from modeling_star.kernels import triton_ring_attention as candidate_kernels
-from modeling_star.models.attention import BandCandidates
-from modeling_star.models.attention import UpdateLayerNorm
+from modeling_star.models.modeling_big import word_candidates
 from modeling_star.models.token_layout import TokenLayout
 
 
@@ -552,7 +552,7 @@ def random(*shape):
 leaves = random(80, h, c), random(80, 2, h, c), random(80, 2, h, c), random(2, 2, h, c), random(h, c), random(h, 5)
 candidate_kernels.candidate_attention(*leaves, 1, None, None, layout, 0.1).sum().backward()
 sum(x.sum() for x in relay_kernels.relay_mix(random(2, h, d), random(2, d), random(80, d), layout, 0.1)).backward()
-words = BandCandidates.words(torch.rand(80, 4) < 0.5, layout, True)
+words = word_candidates(torch.rand(80, 4) < 0.5, layout, True)
 leaves = random(80, h, c), random(80, 2, h, c), None, random(2, 2, h, c), random(h, c), None
 candidate_kernels.candidate_attention(*leaves, words.reach, words.exists, words.spans, layout, 0.0).sum().backward()
 print(*sorted(compiled))
