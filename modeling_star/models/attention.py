@@ -291,7 +291,7 @@ def candidate_attention(
         node: key and value of one more candidate; or `None`.
         dropout_p: probability with which a weight is dropped; 0 outside training.
         scale: of the scores; c^-0.5 where it is `None`.
-        recorded_in: the layout of padded tokens, N = b n, whose weights are recorded.
+        recorded_in: the layout of the tokens, where their weights are recorded.
 
     Returns:
         The context `[N, h, c]`, zeros where a token has no candidate, and the weights as they were applied
