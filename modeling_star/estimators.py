@@ -220,15 +220,7 @@ class StarEstimator(BaseEstimator):
         classes: str | None = None,
         **given: Any,
     ) -> None:
-        """
-        Train on rows with the task, in a temporary folder, and keep the files of the model.
-
-        Args:
-            rows: the texts and labels.
-            sample_weight, teacher, unlabeled: see `fit`.
-            classes: the column whose classes have the same part in the validation split.
-            given: further arguments of the training command.
-        """
+        """Train on rows with the task in a temporary folder, and keep the model's files; arguments as of `fit`."""
         if unlabeled is not None and teacher is None:
             raise UserError("unlabeled texts are learned from a teacher: add teacher=FOLDER, or omit them.")
         counts = None if sample_weight is None else repetitions(sample_weight, len(rows), self.seed)

@@ -46,11 +46,7 @@ class MaskingUnits:
 
     def first_tokens(self, ids: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
         """
-        The first token of each token's unit, `[N]`.
-
-        Args:
-            ids: `[N]`, the tokens of some pieces, one piece after the other.
-            lengths: tokens of each piece.
+        The first token of each token's unit `[N]`, for the ids `[N]` of pieces of some lengths, one after the other.
         """
         if self.continues is None and self.matcher is None:
             return np.arange(len(ids))

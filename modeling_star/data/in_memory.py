@@ -51,13 +51,8 @@ def sentences_of(given: Any, name: str, call: str, takes_texts: bool = False) ->
 
 def inputs_of(given: Any, task: str, pairs: bool, model: str, numbers: Sequence[int] | None = None) -> list[Text]:
     """
-    Texts as a saved model reads them: strings and lists of words, pairs, or questions with their contexts.
-
-    Args:
-        given: a list, an array or another collection; no table, whose rows a `Predictor` reads by their columns.
-        task, model: of the model, and its name.
-        pairs: whether a classifier reads pairs.
-        numbers: of the texts, for messages, which count from 1 here.
+    Texts as a saved model of a task reads them: strings and lists of words, pairs, or questions with their contexts. A
+    table is refused, as a `Predictor` reads its columns; messages name a text by its number, from 1 by default.
     """
     if isinstance(given, Mapping) or hasattr(given, "columns"):
         raise UserError(
@@ -180,12 +175,8 @@ def check_lengths(name: str, rows: Sized, other_name: str, other: Sized) -> None
 
 def repetitions(weights: Any, size: int, seed: int) -> np.ndarray:
     """
-    How often each row is used `[n]`, so that its mean is 1 and its expectation is in proportion to its weight.
-
-    Args:
-        weights: `[n]`, from 0 up.
-        size: the number of rows, n.
-        seed: of the random choice between the two whole numbers around a fraction.
+    How often each of `size` rows is used `[n]`: the mean is 1, the expectation in proportion to its weight `[n]`; the
+    seed chooses between the two whole numbers around a fraction.
     """
     values = np.asarray(weights, dtype=np.float64)
     if values.shape != (size,):

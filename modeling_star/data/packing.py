@@ -34,11 +34,7 @@ _TRAINING, _EVALUATION = 1, 2
 
 class Chunk(NamedTuple):
     """
-    A piece of a document, a sequence in a block.
-
-    Attributes:
-        ids: its tokens `[l]`, special ones included.
-        key: the seed of its masks, some whole numbers.
+    A piece of a document: its tokens `[l]`, special ones included, and the seed of its masks, some whole numbers.
     """
 
     ids: np.ndarray
@@ -47,15 +43,7 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class PieceEncoder:
-    """
-    Cuts documents into pieces. A class, so that worker processes can unpickle it.
-
-    Args:
-        tokenizer: a fast one; its special tokens are in every piece.
-        column: of the documents.
-        size: n, the most tokens of a piece.
-        version: see `source_version`.
-    """
+    """Cuts documents into pieces of at most `size` tokens. A class, so that worker processes can unpickle it."""
 
     tokenizer: PreTrainedTokenizerBase
     column: str
@@ -92,11 +80,7 @@ def _take(texts: Iterator[str], characters: int) -> list[str]:
 
 
 def to_pieces(texts: Dataset, encode: PieceEncoder, split: str) -> Dataset:
-    """The pieces of all documents in their order, one row of `input_ids` each.
-
-    Raises:
-        UserError: there are no pieces.
-    """
+    """The pieces of all documents in their order, one row of `input_ids` each."""
     mean = texts.data.nbytes // texts.data.num_rows + 1
     pieces = texts.map(
         encode,

@@ -184,13 +184,7 @@ def find_answers(
 
 
 def _best_of_equal(scores: Tensor, offsets: Tensor) -> Tensor:
-    """
-    Mask all but the best of the spans with the same characters in scores `[c, L]`: byte-level tokenizers have several
-    tokens for one character.
-
-    Args:
-        offsets: `[c, 2]`, first character of each token and the one after its last.
-    """
+    """Mask all but the best spans with the same characters in scores `[c, L]`, as bytes have."""
     if bool((offsets[1:] > offsets[:-1]).all()):
         return scores
     lasts = _ends(offsets[:, 1], scores.shape[1], fill=-1)
@@ -207,13 +201,7 @@ def _best_of_equal(scores: Tensor, offsets: Tensor) -> Tensor:
 
 
 def span_scores(start_logits: Tensor, end_logits: Tensor, max_answer_tokens: int) -> Tensor:
-    """
-    Scores of all spans of up to L tokens, `[c, L]`: at (i, l) the span of tokens i to i + l.
-
-    Args:
-        start_logits, end_logits: `[c]`.
-        max_answer_tokens: L.
-    """
+    """Scores of all spans of up to L tokens, `[c, L]`, from logits `[c]`: at (i, l) the span of tokens i to i + l."""
     return start_logits[:, None] + _ends(end_logits, max_answer_tokens, fill=float("-inf"))
 
 
@@ -223,12 +211,5 @@ def _ends(values: Tensor, longest: int, fill: float) -> Tensor:
 
 
 def saved_options(config: PreTrainedConfig, task: str) -> dict[str, Any]:
-    """
-    The options with which a model was evaluated, from its configuration's `task_specific_params`, where older models
-    of the Hub have them too; empty for other models.
-
-    Args:
-        config: of a saved model.
-        task: transformers' name of it, such as "question-answering".
-    """
+    """The options with which a model was evaluated, from its configuration's `task_specific_params`, by task."""
     return (getattr(config, "task_specific_params", None) or {}).get(task, {})

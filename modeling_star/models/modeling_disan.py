@@ -351,8 +351,7 @@ class DisanModel(DisanPreTrainedModel, EncoderModel):
             tokens = record.hidden_state(layout.from_rows(rows))
             if record.wants_hidden_states:
                 rows = layout.to_rows(tokens)
-            if weights is not None:
-                record.attention(layout.unpack(layout.from_rows(weights.transpose(1, 2))).transpose(1, 2))
+            record.attention_over_rows(weights)
         if self.pooler is None:
             return tokens, {}
         return tokens, {"pooler_output": layout.zero_empty(self.pooler(rows, real))}

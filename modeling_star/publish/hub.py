@@ -11,9 +11,9 @@ from transformers import TrainingArguments
 from transformers.dynamic_module_utils import get_relative_import_files
 
 from ..errors import UserError
-from ..files import ARGUMENTS, REPORT
+from ..files import REPORT
 from ..models.saving import CODE
-from ..training.sources import unreachable_errors
+from ..sources import unreachable_errors
 
 
 NEEDED = {"config.json": "the configuration", "model.safetensors": "the weights", "README.md": "the model card"}
@@ -40,8 +40,7 @@ def files_to_share(folder: Path, predictions: bool = False, examples: bool = Fal
     The paths in a folder of the files to upload: with `predictions` also those and mistakes, with `examples` also a
     card that shows texts of the data. Links to files elsewhere are not among them.
     """
-    arguments = folder / ARGUMENTS
-    if arguments.is_file() and json.loads(arguments.read_text(encoding="utf-8")).get("model_type") == "tfidf":
+    if (folder / "tfidf.json").is_file():
         raise UserError(f"{folder} is a TF-IDF model, which transformers cannot load: it is not published on the Hub.")
     names = _files_in(folder)
     for name, what in NEEDED.items():

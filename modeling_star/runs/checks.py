@@ -9,10 +9,10 @@ from transformers.trainer_utils import HubStrategy
 
 from ..data.splits import check_fraction
 from ..errors import UserError
+from ..sources import check_exists
 from ..training.arguments import STUDENT, DataArguments, ModelArguments, RunArguments
 from ..training.build import check_embeddings, check_lexicon
 from ..training.named_models import check_names, saved_config
-from ..training.sources import check_exists
 from ..training.task import Task, is_scored
 from .output_folder import changed_arguments
 

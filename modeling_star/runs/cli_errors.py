@@ -155,7 +155,7 @@ def as_user_error(*also: type[Exception]) -> Iterator[None]:
     """
     from huggingface_hub.errors import StrictDataclassError
 
-    from ..training.sources import unreachable_errors
+    from ..sources import unreachable_errors
 
     kinds: tuple[type[Exception], ...] = (ValueError, OSError, ImportError, *also)
     try:

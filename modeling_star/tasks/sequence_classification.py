@@ -22,8 +22,7 @@ from ..training.arguments import ClassificationArguments
 from ..training.named_models import saved_config, saved_labels
 from ..training.task import Task, first_rows, label_fields
 from .calibration import calibrate_classifier, calibration_report, labelled
-from .tfidf_baseline import tfidf_scores
-from .tfidf_vote import add_vote, take_vote
+from .tfidf import add_vote, take_vote, tfidf_scores
 
 
 class ClassificationTask(Task[ClassificationArguments]):
@@ -39,7 +38,8 @@ class ClassificationTask(Task[ClassificationArguments]):
     data: ClassificationData
     metrics: TaskMetrics
     _had_vote: bool = False
-    _config: Any = None  # of the model, which TF-IDF alone does not have
+    _config: Any = None  # of the model that Trainer trains
+    _tokenizer: PreTrainedTokenizerBase
 
     @classmethod
     def check_arguments(cls, data_args: ClassificationArguments, training: TrainingArguments) -> None:
@@ -194,7 +194,7 @@ class ClassificationTask(Task[ClassificationArguments]):
     def prepare_trainer(self, trainer: Any) -> None:
         """As in Task: the encoder is trained alone."""
         self._had_vote = take_vote(trainer)
-        self._config = trainer.model.config
+        self._config, self._tokenizer = trainer.model.config, trainer.processing_class
 
     def complete(self, trainer: Any) -> None:
         """As in Task: TF-IDF votes with the encoder."""
@@ -210,7 +210,7 @@ class ClassificationTask(Task[ClassificationArguments]):
         return self.data.problem_type == "single_label_classification"
 
     def baselines(self, training: TrainingArguments) -> dict[str, float]:
-        return tfidf_scores(self, training) if self.data_args.tfidf_baseline else {}
+        return tfidf_scores(self, self._tokenizer, training) if self.data_args.tfidf_baseline else {}
 
     def _probabilities(self, logits: np.ndarray) -> np.ndarray | None:
         """Of each label, in the shape of the logits; a regression has none."""

@@ -9,8 +9,8 @@ from typing import Any
 from transformers import AutoConfig, PreTrainedConfig
 
 from ..errors import UserError, is_bug
+from ..sources import check_exists, check_folder, did_you_mean_source
 from .arguments import ModelArguments
-from .sources import check_exists, check_folder, did_you_mean_source
 
 
 @contextmanager

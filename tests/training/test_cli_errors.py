@@ -19,8 +19,8 @@ from modeling_star.files import write_json
 from modeling_star.inference.output_rows import check_output
 from modeling_star.models.configuration_encoder import did_you_mean
 from modeling_star.runs.cli_errors import as_user_error, command_messages, script_messages
+from modeling_star.sources import unreachable_errors
 from modeling_star.training.named_models import loading
-from modeling_star.training.sources import unreachable_errors
 
 
 def arguments(folder: Path) -> TrainingArguments:

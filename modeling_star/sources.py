@@ -14,7 +14,7 @@ from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 from huggingface_hub.file_download import repo_folder_name
 
-from ..errors import UserError
+from .errors import UserError
 
 
 logger = logging.getLogger(__name__)
