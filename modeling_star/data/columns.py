@@ -44,20 +44,8 @@ _TEXTS = (
     *("文本", "句子", "内容", "评论", "正文"),
 )
 _LABELS = (
-    *(
-        "label",
-        "labels",
-        GOLD_LABEL,
-        "class",
-        "category",
-        "sentiment",
-        "polarity",
-        "stance",
-        "target",
-        "score",
-        "stars",
-        "rating",
-    ),
+    *("label", "labels", GOLD_LABEL, "class", "category", "sentiment", "polarity", "stance", "target", "score"),
+    *("stars", "rating"),
     *("标签", "类别", "分类", "情感"),
 )
 _ANSWERS = ("answers", "answer", "answer_text")
