@@ -11,28 +11,17 @@ from modeling_star.errors import UserError
 
 
 @pytest.mark.parametrize(
-    ("columns", "task", "expected"),
+    ("columns", "expected"),
     [
-        (["id", "tokens", "ner_tags", "pos_tags"], None, ("tokens", "ner_tags")),
-        (["id", "tokens", "ner_tags", "pos_tags"], "pos", ("tokens", "pos_tags")),
-        (["words", "labels"], "ner", ("words", "labels")),
-        (["id", "tokens", "my_labels"], None, ("tokens", "my_labels")),
-        (["tokens", "tags"], "chunk", ("tokens", "tags")),
-        (["form", "upos", "ner_tags"], "pos", ("form", "upos")),
-        (["tokens", "ner_tags", "brands"], "brand", ("tokens", "brands")),
-        (["Tokens", "NER_tags"], None, ("Tokens", "NER_tags")),
+        (["id", "tokens", "ner_tags", "pos_tags"], ("tokens", "ner_tags")),
+        (["words", "labels"], ("words", "labels")),
+        (["id", "tokens", "my_labels"], ("tokens", "my_labels")),
+        (["Tokens", "NER_tags"], ("Tokens", "NER_tags")),
     ],
 )
-def test_tagging_columns_have_known_names(columns, task, expected):
+def test_tagging_columns_have_known_names(columns, expected):
     row = {name: "7" if name == "id" else ["a", "b"] for name in columns}
-    assert find_tagging_columns(DatasetDict({"train": Dataset.from_list([row])}), task_name=task) == expected
-
-
-def test_the_tags_of_another_task_are_not_taken():
-    splits = one(tokens=[["It", "rains"]], ner_tags=[["O", "O"]])
-    with pytest.raises(UserError, match=r"'ner_tags'.*--label_column_name"):
-        find_tagging_columns(splits, task_name="pos")
-    assert find_tagging_columns(splits, None, "ner_tags", "pos") == ("tokens", "ner_tags")
+    assert find_tagging_columns(DatasetDict({"train": Dataset.from_list([row])})) == expected
 
 
 def test_a_list_of_words_comes_before_a_text():

@@ -26,7 +26,6 @@ WORDS, TAGS = ["Ann", "sees", "Oslo", "It", "rains"], ["B-PER", "O", "B-LOC", "O
         {"doc_id": ["a", "a", "a", "b", "b"], "sent": [0, 0, 0, 0, 0], "token": WORDS, "label": TAGS},
         {"doc_id": ["a", "a", "a", "a", "a"], "sent_id": [0, 0, 0, 1, 1], "token": WORDS, "label": TAGS},
         {"id": ["s1", "s1", "s1", "s2", "s2"], "token": WORDS, "ner": TAGS},
-        {"i": [1, 2, 3, 1, 2], "token": WORDS, "ner": TAGS},
         {"row": [0, 1, 2, 3, 4], "句子": ["1", "1", "1", "2", "2"], "tokens": WORDS, "tags": TAGS},
     ],
 )
@@ -61,6 +60,7 @@ def test_sentences_may_be_numbered_anew_in_each_document() -> None:
     ("columns", "message"),
     [
         ({"words": WORDS, "labels": TAGS}, "sentence_id"),
+        ({"i": [1, 2, 3, 1, 2], "words": WORDS, "labels": TAGS}, "sentence_id"),
         ({"n": [1, 2, 3, 4, 5], "words": WORDS, "labels": TAGS}, "sentence_id"),
         ({"words": WORDS, "pos": ["N", "V", "N", "P", "V"], "labels": TAGS}, "sentence_id"),
         ({"sentence_id": [0, 1, 0, 1, 2], "words": WORDS, "labels": TAGS}, "row 3.*Sort"),
