@@ -1,5 +1,5 @@
 """
-The table "Recommended commands" of docs/train.md: every line runs, here on tiny data.
+The table of docs/choose.md: every line runs, here on tiny data.
 
 `MODELING_STAR_ADVICE=full` trains each on the real data that it names, for minutes to an hour in all, and compares the
 score with the table's.
@@ -21,11 +21,8 @@ from test_documented_commands import write_data
 DATA = {
     "1,400 reviews": ("mtl16/kitchen_housewares", []),
     "reviews, a small BERT": ("mtl16/kitchen_housewares", []),
-    "short sentences": ("sst2", []),
     "short sentences, a small BERT": ("sst2", []),
     "pairs of sentences": ("snli", []),
-    "English entities": ("wnut17", []),
-    "English entities, word vectors": ("wnut17", []),
     "English entities, a small BERT": ("wnut17", []),
     "parts of speech": ("ud_english_ewt", ["--label_column_name", "pos_tags"]),
     "Chinese entities": ("weibo_ner", []),
@@ -43,7 +40,7 @@ def lines_of(document: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in table.splitlines()[2:]]
 
 
-LINES = lines_of("docs/train.md")
+LINES = lines_of("docs/choose.md")
 
 
 def commands_of(line: list[str]) -> list[list[str]]:

@@ -23,8 +23,9 @@ from modeling_star.commands import COMMANDS
 
 
 # First those that train what others need.
-FIRST = ("README.md", *(f"docs/{name}.md" for name in ("getting_started", "train", "predict", "models", "convert")))
-OTHERS = {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")} - {*FIRST, "docs/decisions.md"}
+NAMES = ("getting_started", "texts", "tags", "predict", "deploy", "models", "convert")
+FIRST = ("README.md", *(f"docs/{name}.md" for name in NAMES))
+OTHERS = {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")} - {*FIRST, "docs/decisions.md", "docs/api.md"}
 PAGES = (*FIRST, *sorted(OTHERS))
 TRAININGS = ("tag", "classify", "ner", "glue", "qa", "mlm", "distill")
 TINY = ["--max_steps=2", "--use_cpu", "--disable_tqdm=true", "--report_to=none", "--max_predict_samples=4"]
@@ -144,7 +145,7 @@ class Pages:
         self.failures: list[str] = []
 
     def run(self, page: str) -> None:
-        reviews = page in ("docs/train.md", "docs/predict.md")
+        reviews = page in ("docs/texts.md", "docs/tags.md", "docs/runs.md", "docs/predict.md")
         write_tables(self.folder, "Review,Sentiment" if reviews else "text,label")
         for kind, block in blocks(page):
             if kind == "bash":
