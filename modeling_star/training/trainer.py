@@ -207,6 +207,12 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
 # ------ the trainer
 
 
+def uncalibrated(model: PreTrainedModel) -> None:
+    """Take back what an earlier training has fitted: the model is trained further."""
+    if isinstance(model.config, EncoderConfig):
+        model.config.calibration_temperature = 1.0
+
+
 @contextmanager
 def learnt_logits(model: nn.Module, is_wanted: bool) -> Iterator[None]:
     """Have a model that is calibrated give the logits that it has learnt."""
