@@ -28,6 +28,7 @@ from transformers.trainer_pt_utils import BatchRebalanceSampler, LengthGroupedSa
 from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 
 from ..errors import UserError
+from ..models.configuration_encoder import EncoderConfig
 from ..models.embeddings import TokenEmbeddings
 from .checkpoints import follow_umask, last_checkpoint, seal_model, whole_checkpoints
 from .guards import all_finite, is_finite, not_finite
