@@ -78,8 +78,8 @@ FIRST_ID = 10  # ids below are special tokens
 SPECIAL_IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
 WINDOW = 128  # local attention of longformer and modernbert
 OURS: dict[str, tuple[str, dict[str, Any]]] = {
-    "star": ("star_transformer", {"position_embedding_type": "ring"}),
-    "star-plus": ("star_transformer", {"position_embedding_type": "ring", "residual": True}),
+    "star": ("star_transformer", {"position_embedding_type": "none", "role_bias": True}),
+    "star-plus": ("star_transformer", {"position_embedding_type": "none", "role_bias": True, "residual": True}),
     "big": ("big_transformer", {"max_word_length": WORD_LENGTH}),
     "big-window": ("big_transformer", {"local_connection": "window", "global_node": "first"}),
     "vanilla": ("vanilla_transformer", {"position_embedding_type": "sinusoidal"}),

@@ -20,20 +20,12 @@ LAYOUTS = {
     "WikiNEuRal": "0|Ann|B-PER\n1|ran|O\n\n0|Oslo|B-LOC\n1|is|O\n",
     "numbers of the whole file": "1|Ann|B-PER\n2|ran|O\n\n3|Oslo|B-LOC\n4|is|O\n",
     "numbers without empty lines": "1|Ann|B-PER\n2|ran|O\n1|Oslo|B-LOC\n2|is|O\n",
-    "numbers of sentence and word": "1-1|Ann|B-PER\n1-2|ran|O\n\n2-1|Oslo|B-LOC\n2-2|is|O\n",
-    "documents": "news_a|Ann|B-PER\nnews_a|ran|O\n\nnews_b|Oslo|B-LOC\nnews_b|is|O\n",
-    "sentences without empty lines": "s1|Ann|B-PER\ns1|ran|O\ns2|Oslo|B-LOC\ns2|is|O\n",
     "DOCSTART below the numbers": "0|-DOCSTART-|O\n\n1|Ann|B-PER\n2|ran|O\n\n0|-DOCSTART-|O\n\n1|Oslo|B-LOC\n2|is|O\n",
-    "DOCSTART second": (
-        "-X-|-DOCSTART-|O\n\nNNP|Ann|B-PER\nVBD|ran|O\n\n-X-|-DOCSTART-|O\n\nNNP|Oslo|B-LOC\nVBZ|is|O\n"
-    ),
     "CoNLL-U Plus": (
         "# global.columns = ID FORM UPOS X:NE\n1|Ann|PROPN|B-PER\n2|ran|VERB|O\n\n1|Oslo|PROPN|B-LOC\n2|is|AUX|O\n"
     ),
-    "swapped": "B-PER|Ann\nO|ran\n\nB-LOC|Oslo\nO|is\n",
     "tags and probabilities": "Ann|B-PER|0.98\nran|O|0.71\n\nOslo|B-LOC|0.5\nis|O|0.9\n",
     "tags and predictions": "Ann|B-PER|O\nran|O|O\n\nOslo|B-LOC|B-LOC\nis|O|B-LOC\n",
-    "tags before words": "B-PER|B-NP|NNP|Ann\nO|B-VP|VBD|ran\n\nB-LOC|B-NP|NNP|Oslo\nO|B-VP|VBZ|is\n",
     "a header": "token|label\nAnn|B-PER\nran|O\n\nOslo|B-LOC\nis|O\n",
     "a header above an empty line": "TOKEN|TAG\n\nAnn|B-PER\nran|O\n\nOslo|B-LOC\nis|O\n",
     "a header with a hash": "#token|label\nAnn|B-PER\nran|O\n\nOslo|B-LOC\nis|O\n",
@@ -45,6 +37,16 @@ LAYOUTS = {
         "ran|O|O|EndOfSentence\n# segment = z\nOslo|B-LOC|O|NoSpaceAfter\nis|O|O|EndOfSentence\n"
     ),
 }
+
+
+NO_WORDS_FIRST = [
+    "1-1|Ann|B-PER\n1-2|ran|O\n\n2-1|Oslo|B-LOC\n2-2|is|O\n",
+    "news_a|Ann|B-PER\nnews_a|ran|O\n\nnews_b|Oslo|B-LOC\nnews_b|is|O\n",
+    "s1|Ann|B-PER\ns1|ran|O\ns2|Oslo|B-LOC\ns2|is|O\n",
+    "NNP|Ann|B-PER\nVBD|ran|O\n\nNNP|Oslo|B-LOC\nVBZ|is|O\n",
+    "B-PER|Ann\nO|ran\n\nB-LOC|Oslo\nO|is\n",
+    "B-PER|B-NP|NNP|Ann\nO|B-VP|VBD|ran\n\nB-LOC|B-NP|NNP|Oslo\nO|B-VP|VBZ|is\n",
+]
 
 
 def write(folder: Path, name: str, text: str, separator: str = "\t") -> Path:
@@ -67,6 +69,12 @@ def test_words_and_tags_are_known_by_their_values_and_names(tmp_path: Path, layo
     path = write(tmp_path, "train.conll", LAYOUTS[layout])
     assert tagged(path) == TWO
     assert [text for _, text in read_texts(path)] == [["Ann", "ran"], ["Oslo", "is"]]
+
+
+@pytest.mark.parametrize("text", NO_WORDS_FIRST)
+def test_a_file_without_words_first_is_refused_with_names_to_write(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UserError, match="--column_names"):
+        tagged(write(tmp_path, "train.conll", text))
 
 
 @pytest.mark.parametrize("layout", ["GermEval", "HIPE", "tags and predictions"])

@@ -394,6 +394,8 @@ def test_a_window_ends_at_its_number_of_characters(tagger: Path, monkeypatch: py
     rows: Iterator[Any] = ((Source(), text) for text in ["a" * 9, "b", "c" * 30, "d", "e"])
     windows = prediction_files.windows(rows, Predictor(tagger))
     assert [[text[0] for _, text in window] for window in windows] == [["a", "b"], ["c"], ["d", "e"]]
+    with pytest.raises(UserError, match="no text"):
+        next(prediction_files.windows(iter(()), Predictor(tagger)))
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])

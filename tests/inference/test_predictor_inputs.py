@@ -245,7 +245,7 @@ def test_a_text_that_takes_much_memory_is_named_before_it_is_predicted(
     monkeypatch.setattr(batches, "_LONG", 5)
     tagger.predict([TEXT])
     assert not caplog.messages
-    monkeypatch.setattr(Predictor, "_run_model", property(lambda predictor: pytest.fail("predicted")))
+    monkeypatch.setattr(Predictor, "_run_model", property(lambda predictor: lambda **_: pytest.fail("predicted")))
     with pytest.raises(pytest.fail.Exception, match="predicted"):
         tagger.predict([TEXT, " ".join([TEXT] * 8)])
     [message] = caplog.messages

@@ -63,7 +63,7 @@ def test_the_example_for_a_csv_trains_and_classifies(minilm_path: str, tmp_path:
     printed = run_python(code, tmp_path)
     assert re.search(r"\[\{'label': 'LABEL_[01]', 'score': 0\.\d+\}\]$", printed.strip())
     saved = StarTransformerConfig.from_pretrained(tmp_path / "outputs" / "stock")
-    assert (saved.residual, saved.position_embedding_type) == (True, "ring")
+    assert (saved.residual, saved.role_bias) == (True, True)
 
 
 def test_the_pages_link_to_files_and_headings_that_exist() -> None:
