@@ -42,12 +42,6 @@ def batch(*lengths: int) -> dict[str, torch.Tensor]:
     return {"input_ids": ids, "attention_mask": (ids != 0).long()}
 
 
-def test_texts_of_one_window_are_read_as_by_bert(models: tuple[torch.nn.Module, torch.nn.Module]) -> None:
-    model, bert = models
-    inputs = batch(8, 3, 0)
-    assert_close(model(**inputs).logits, bert(**inputs).logits)
-
-
 @pytest.mark.parametrize("length", [9, 16, 17, 30])
 def test_longer_ones_are_the_mean_of_their_windows(
     models: tuple[MeanOfWindowsForSequenceClassification, BertForSequenceClassification], length: int

@@ -5,7 +5,6 @@ import importlib.util
 import itertools
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -135,64 +134,6 @@ def test_every_table_runs_and_has_its_page(path: Path, data: Path, bert: Path, t
     assert not left
 
 
-@pytest.mark.parametrize(
-    ("name", "file"),
-    [
-        ("table2", "experiments/tables/table2.yaml"),
-        (None, "experiments/tables/all.yaml"),
-        ("mine.yaml", "mine.yaml"),
-        ("/tables/mine", "/tables/mine.yaml"),
-    ],
-)
-def test_a_table_is_named_by_its_name_or_its_file(name: str | None, file: str) -> None:
-    assert _script().table_file(name) == Path(file)
-
-
-@pytest.mark.slow
-def test_the_projects_results_are_not_mixed_with_those_of_another_table(tmp_path: Path) -> None:
-    refused = reproduce(tmp_path / "mine.yaml", "--data", tmp_path, "--results", "experiments/results")
-    assert "--results" in refused.stderr
-    assert refused.returncode == 1
-
-
-@pytest.mark.slow
-def test_a_second_call_runs_nothing_and_writes_the_same_page(data: Path, bert: Path, tmp_path: Path) -> None:
-    places = ["--results", tmp_path / "results", "--work", tmp_path / "work"]
-    call = ["table5", "--data", data, "--minilm", bert, "--only", "wnut17/none/star", "--seeds", 1, *places]
-    assert reproduce(*call).returncode == 0
-    page = tmp_path / "results" / "pages" / "table5.md"
-    before = page.read_bytes()
-    logs = {log: log.read_bytes() for log in (tmp_path / "work").rglob("log.txt")}
-    assert reproduce(*call).returncode == 0
-    assert page.read_bytes() == before
-    assert {log: log.read_bytes() for log in (tmp_path / "work").rglob("log.txt")} == logs
-
-
-@pytest.mark.slow
-def test_data_sets_that_are_absent_are_skipped(tmp_path: Path) -> None:
-    done = reproduce("table3", "--data", tmp_path, "--results", tmp_path / "results")
-    assert done.returncode == 1
-    assert "holds no finished run" in done.stderr
-    assert f"{tmp_path}/mtl16/MR, {tmp_path}/mtl16/apparel" in done.stderr
-    assert not list((tmp_path / "results").rglob("*.jsonl"))
-
-
-@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-def test_sigterm_raises_and_nohup_keeps_its_meaning() -> None:
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup
-        _script().stop_as_ctrl_c_does()
-        with pytest.raises(SystemExit) as stopped:
-            signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGHUP)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    assert stopped.value.code == 143
-
-
 def _script() -> ModuleType:
     spec = importlib.util.spec_from_file_location("reproduce", ROOT / "experiments" / "reproduce.py")
     assert spec is not None
@@ -216,35 +157,6 @@ def _runner(table: Table, results: Path, done: Callable[[Configuration, int], bo
     return Quick(table, results, results / "work", {}, [])
 
 
-def test_one_call_also_runs_what_validation_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    script = _script()
-    table = Table.read(ROOT / "experiments" / "tables" / "table3.yaml")
-    ran: list[str] = []
-
-    def done(configuration: Configuration, seed: int) -> bool:
-        name = f"{configuration.task}-{configuration.number}-{seed}"
-        ran.append(name)
-        if configuration.task == "video":
-            raise UserError("it failed")
-        return name != "music-0-1" or ran.count(name) > 1
-
-    runner = _runner(table, tmp_path / "results", done)
-    monkeypatch.setattr(script, "_WAIT", 0.0)
-    tasks = ("baby", "MR", "books", "music", "video")
-    cells = [table.configurations(task, "static", "star") for task in tasks]
-    assert script.run_cells(runner, cells, [1, 2]) is True
-    chosen = {f"{task}-1-{seed}" for task in tasks for seed in (1, 2)}
-    assert set(ran) == chosen | {f"{task}-0-1" for task in ("MR", "books", "music")}
-    assert ran.count("video-1-1") == 1, "what failed is not tried again"
-    # Alone it waits for those that choose.
-    ran.clear()
-    other = _runner(table, tmp_path / "none", done)
-    assert script.run_cells(other, cells[:1], [1]) is False
-    assert ran == []
-    assert other.waits_for(cells[0])
-
-
 def test_kept_runs_are_run_again_and_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -264,14 +176,3 @@ def test_kept_runs_are_run_again_and_compared(
     assert "equal to the last digit" in equal
     assert "within the deviation over 2 seeds" in within
     assert runner.finished.file.path.read_bytes() == kept
-
-
-@pytest.mark.parametrize(
-    ("only", "chosen"),
-    [
-        *((only, True) for only in ("", "books/static/star", "books", "static/star", "*/static", "*/*/star", "star")),
-        *((only, False) for only in ("books/star", "books/static/star_plus", "books/static/star/1")),
-    ],
-)
-def test_a_cell_is_named_by_successive_parts(only: str, chosen: bool) -> None:
-    assert _script().within("books/static/star", only) == chosen

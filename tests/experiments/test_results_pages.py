@@ -3,148 +3,29 @@
 import re
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import pytest
 import tfidf_vote
-import yaml
-from harness.pictures import write_pictures
 from harness.results_page import Cell, read_cells, write_page
-from harness.stored_runs import RunFile, write_counts
+from harness.stored_runs import RunFile
 from harness.table_runs import FinishedRuns, fingerprint_of_shape, run_name
 from harness.tables import Table
-from sacrebleu.metrics import BLEU, CHRF
-from table_samples import forget, with_changes
+from table_samples import keep, page_of, runner_of
 
 from modeling_star.errors import UserError
-from modeling_star.evaluation.bootstrap import count_examples, score_counts
 
 
 ROOT = Path(__file__).resolve().parents[2]
-FILMS = {"title": "Films", "metric": "accuracy", "script": "run_glue.py", "recipe": "paper_sst2", "data": "films"}
-CONTENT: dict[str, Any] = {
-    "title": "A table",
-    "about": "Of two systems.",
-    "against": "star",
-    "seeds": [1, 2],
-    "tasks": {"films": FILMS},
-    "settings": {"none": {"title": "random"}},
-    "systems": {
-        "star": {"title": "Star"},
-        "vanilla": {"title": "vanilla", "arguments": {"config_name": "configuration/models/vanilla-base.json"}},
-        "linear": {"title": "linear", "last": {"config_name": None}},
-    },
-}
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """One table, with runs of three systems."""
-    monkeypatch.chdir(ROOT)
-    path = tmp_path / "tables" / "films.yaml"
-    path.parent.mkdir()
-    path.write_text(yaml.safe_dump(CONTENT, sort_keys=False), encoding="utf-8")
-    finished = FinishedRuns(Table.read(path), tmp_path / "results")
-    for system, right in {"star": "1 1 1 0", "vanilla": "1 0 1 0", "linear": "0 0 1 0"}.items():
-        (configuration,) = finished.table.configurations("films", "none", system)
-        for seed in (1, 2):
-            kept = {
-                "validation": 0.5,
-                "test": right.count("1") / 4,
-                "parameters": 2_000_000,
-                "training_seconds": 60.0,
-                "environment": {"device": "cpu", "torch": "2.13.0", "threads": 1, "commit": "0123456789ab"},
-                "counts": f"{right}; 1 1 1 1",
-            }
-            finished.keep(configuration, seed, kept)
-    return tmp_path
-
-
-def page_of(folder: Path) -> str:
-    """The table's page, made now."""
-    write_page(folder / "tables", folder / "results", folder / "results.md")
-    return (folder / "pages" / "films.md").read_text(encoding="utf-8")
-
-
-def change_runs(folder: Path, pattern: str, **changes: Any) -> None:
-    """Change keys of kept runs, and of mappings within."""
-    file = RunFile(folder / "results" / "films.jsonl")
-    file.keep({name: with_changes(run, changes) for name, run in file.read_all(f"*/{pattern}").items()})
-
-
-@pytest.mark.parametrize(
-    "change", [{"counts": "1 1 1; 1 1 1"}, {"references": "another"}], ids=["fewer rows", "other labels"]
-)
-def test_runs_on_other_test_rows_make_no_page(folder: Path, change: dict[str, str]) -> None:
-    change_runs(folder, "star-0-seed2", references="one")
-    change_runs(folder, "vanilla-0-seed2", **change)
-    if "references" in change:  # the first run has none
-        change_runs(folder, "star-0-seed1", references="one")
-    with pytest.raises(UserError, match=r"films/films/none: star, seed 1, and vanilla, seed 2"):
-        write_page(folder / "tables", folder / "results", folder / "results.md")
-
-
-def test_the_summary_has_a_line_for_each_task_and_links_the_pages(folder: Path) -> None:
-    page_of(folder)
-    summary = (folder / "results.md").read_text(encoding="utf-8")
-    (line,) = [line for line in summary.splitlines() if line.startswith("| [A table]")]
-    cells = [cell.strip() for cell in line.strip("|").split("|")]
-    assert cells[:3] == ["[A table](pages/films.md)", "random", "Films"]
-    assert cells[3:5] == ["Star 75.0 ± 0.0 (2)", "vanilla 50.0 ± 0.0 (2)"]
-    assert cells[5].startswith("+25.0 [")
-    other = with_changes(CONTENT, {"averages": {"mean of two": ["films", "books"]}, "tasks": {"books": FILMS}})
-    (folder / "tables" / "films.yaml").write_text(yaml.safe_dump(other, sort_keys=False), encoding="utf-8")
-    page_of(folder)
-    assert "| mean of two | Star 75.0 ± 0.0 (2) |" in (folder / "results.md").read_text(encoding="utf-8")
-
-
-def test_a_page_is_not_emptied_for_lack_of_runs(folder: Path) -> None:
-    page = folder / "results.md"
-    page.write_text("a page", encoding="utf-8")
-    with pytest.raises(UserError, match="reslts holds no finished run"):
-        write_page(folder / "tables", folder / "reslts", page)
-    assert page.read_text(encoding="utf-8") == "a page"
-
-
-def test_a_picture_for_every_setting_with_a_difference(folder: Path) -> None:
-    (picture,) = write_pictures(folder / "tables", folder / "results", folder / "pictures")
-    assert picture.name == "results_films_none.png"
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    assert f"](../pictures/{picture.name})" in page_of(folder)
-    forget(RunFile(folder / "results" / "films.jsonl"), "*/[vl]*-seed?")
-    assert write_pictures(folder / "tables", folder / "results", folder / "pictures") == []
-    assert "pictures/" not in page_of(folder)
-
-
-def test_a_translation_has_a_column_for_chrf_from_the_same_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)
-    content = yaml.safe_load(yaml.safe_dump(CONTENT))
-    content["tasks"]["films"] |= {"metric": "bleu", "script": "run_translation.py"}
-    path = tmp_path / "tables" / "films.yaml"
-    path.parent.mkdir()
-    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-    finished = FinishedRuns(Table.read(path), tmp_path / "results")
-    known = ["the cat sat on the mat", "a dog barks at it"]
-    for system, outputs in {"star": known, "vanilla": ["the cats sat on mats", "a dog barked at it"]}.items():
-        (configuration,) = finished.table.configurations("films", "none", system)
-        counts = count_examples("bleu", known, outputs)
-        kept = {
-            "test": score_counts("bleu", counts),
-            "parameters": 2_000_000,
-            "training_seconds": 60.0,
-            "environment": {"commit": "0123456789ab"},
-            "counts": write_counts(counts),
-        }
-        finished.keep(configuration, 1, kept)
-    text = page_of(tmp_path)
-    assert "|  | Films | Films, chrF |" in text
-    written = ["the cats sat on mats", "a dog barked at it"]
-    bleu, chrf = (metric.corpus_score(written, [known]).score for metric in (BLEU(), CHRF()))
-    assert f"| vanilla | {bleu:.1f} (1) | {chrf:.1f} (1) |" in text
-    assert f"| vanilla | +{100 - bleu:.1f} [" in text
-    assert f"| +{100 - chrf:.1f} [" in text
+@pytest.mark.parametrize("other", [{"correct": "111"}, {"references": "another"}], ids=["fewer rows", "other labels"])
+def test_runs_on_other_test_rows_make_no_page(table: Table, tmp_path: Path, other: dict[str, str]) -> None:
+    runner = runner_of(table, tmp_path)
+    (star,), (linear,) = (table.configurations("films", "bert", system) for system in ("star", "linear"))
+    keep(runner, star, 1, validation=0.5, correct="1110", references="one")
+    keep(runner, linear, 1, validation=0.5, **{"correct": "1010", "references": "one", **other})
+    with pytest.raises(UserError, match=r"two/films/bert: star, seed 1, and linear, seed 1"):
+        page_of(tmp_path)
 
 
 @pytest.mark.slow

@@ -1,20 +1,32 @@
-"""The file of a table's finished runs."""
+"""Runs of tables: which are due, begun, scored, stored and compared; their environment and file."""
 
 import json
+import os
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from harness.results_page import Cell
-from harness.stored_runs import RunFile, read_counts, write_counts
-from harness.tables import Table
+import torch
+import yaml
+from filelock import FileLock
+from harness.launching import (
+    AVX2,
+    commit,
+    environment,
+    round_as_avx2,
+)
+from harness.stored_runs import RunFile, compare_rerun, read_counts, write_counts
+from harness.table_runs import Runner
+from harness.tables import Configuration, Table
 from hypothesis import given
 from hypothesis import strategies as st
-from table_samples import keep, page_of, runner_of, write_table
+from table_samples import keep, runner_of, write_table
 
 from modeling_star.errors import UserError
-from modeling_star.evaluation.bootstrap import count_examples
 
 
 def test_of_runs_that_are_added_at_once_none_is_lost(tmp_path: Path) -> None:
@@ -40,26 +52,6 @@ def test_a_new_run_is_one_new_line_and_the_others_stay_as_they_were(tmp_path: Pa
     assert file.read("c") == {"z": 1, "a": {"y": 2.5, "b": "é\u2028"}}
 
 
-def test_what_another_process_has_written_is_read(tmp_path: Path) -> None:
-    file = RunFile(tmp_path / "two.jsonl")
-    for score in (1, 2):  # texts of one length
-        file.keep({"a": {"test": score}})
-        assert file.read("a") == {"test": score}
-    file.path.unlink()
-    assert file.read("a") is None
-
-
-@pytest.mark.parametrize("line", ["<<<<<<< HEAD", '{"test": 1}', "[1]", '{"run": "a"', '{"run": "a", "test": 2}'])
-def test_a_line_that_is_no_run_or_a_second_one_is_named(tmp_path: Path, line: str) -> None:
-    path = tmp_path / "two.jsonl"
-    path.write_text(f'{{"run": "a", "test": 1}}\n{line}\n', encoding="utf-8")
-    before = path.read_bytes()
-    for action in (lambda: RunFile(path).read("a"), lambda: RunFile(path).keep({"b": {}})):
-        with pytest.raises(UserError, match=r"two\.jsonl, line 2"):
-            action()
-    assert path.read_bytes() == before
-
-
 NUMBERS = st.floats(0, 50) | st.integers(0, 99) | st.integers(0, 1)
 
 
@@ -67,37 +59,6 @@ NUMBERS = st.floats(0, 50) | st.integers(0, 99) | st.integers(0, 1)
 def test_counts_of_any_numbers_are_read_as_they_were_written(rows: list[tuple[float, ...]]) -> None:
     counts = np.array(rows)
     assert np.array_equal(read_counts(write_counts(counts)), counts)
-
-
-def test_counts_are_short_and_may_have_spaces() -> None:
-    rows = np.array([[1, 1, 12], [0, 1, 3], [1, 1, 0]])
-    assert write_counts(rows) == "101; 1x3; 12 3 0"
-    pearson = count_examples("pearson", [1987.123, 1990.0], [0.1, 1 / 3])  # squares, to the last digit
-    assert write_counts(pearson) == f"1x2; 1987.123 1990; 0.1 {1 / 3}; 1*1; 2*2; 1*2"
-    assert np.array_equal(read_counts(write_counts(pearson)), pearson)
-    assert read_counts("1 0 1; 1 1 1; 12 3 0").tolist() == rows.tolist()
-
-
-def test_counts_that_no_page_reads_are_dropped(table: Table, tmp_path: Path) -> None:
-    runner = runner_of(table, tmp_path)
-    for system, scores in {"star": (0.7, 0.8), "big": (0.7,)}.items():
-        for configuration, validation in zip(table.configurations("films", "none", system), scores, strict=False):
-            keep(runner, configuration, 1, validation=validation, correct="1100", references="ab", repeated=[])
-    before = page_of(tmp_path)
-    runner.finished.drop_unread()
-    assert page_of(tmp_path) == before
-    runs = runner.finished.file.read_all()
-    # Star's second configuration is chosen; of BiG one has not run, so that none is.
-    assert {name for name, run in runs.items() if "counts" not in run} == {"films/none/star-0-seed1"}
-    assert {"references", "repeated"}.isdisjoint(runs["films/none/star-0-seed1"])
-    # Another choice needs them again.
-    star = table.configurations("films", "none", "star")
-    keep(runner, star[1], 1, validation=0.1, correct="1100")
-    with pytest.raises(UserError, match="films/none/star"):
-        _ = Cell(runner.finished, star).counts
-    validation = write_table(tmp_path, split="validation")
-    runner_of(validation, tmp_path).finished.drop_unread()
-    assert "counts" not in (runner.finished.read(star[1], 1) or {})
 
 
 def test_a_run_of_a_model_file_with_another_content_is_refused(tmp_path: Path, table: Table) -> None:
@@ -117,3 +78,177 @@ def test_a_run_of_a_model_file_with_another_content_is_refused(tmp_path: Path, t
     shape.write_text('{"hidden_size": 16, "num_layers": 2}', encoding="utf-8")
     with pytest.raises(UserError, match=r"two\.jsonl.*shape"):
         runner.finished.read(star, 1)
+
+
+def test_the_commit_of_modified_code_is_marked(tmp_path: Path) -> None:
+    assert commit(tmp_path) is None
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b", *words]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    for name in ("modeling_star", "results"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a").write_text("1")
+    git("init")
+    assert commit(tmp_path) is None
+    git("add", ".")
+    git("commit", "-m", "first")
+    head = commit(tmp_path)
+    assert head is not None
+    assert git("rev-parse", "HEAD").startswith(head)
+    (tmp_path / "results" / "a").write_text("2")
+    assert commit(tmp_path) == head
+    (tmp_path / "modeling_star" / "b").write_text("new")
+    assert commit(tmp_path) == f"{head}-dirty"
+
+
+@pytest.mark.parametrize(
+    ("capability", "variables", "instructions"),
+    [
+        ("AVX512", {}, "AVX2"),
+        ("AVX2", {}, "AVX2"),
+        ("DEFAULT", {}, "DEFAULT"),
+        (
+            "AVX512",
+            {"ATEN_CPU_CAPABILITY": "default"},
+            "AVX512 ATEN_CPU_CAPABILITY=default DNNL_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2",
+        ),
+        ("AVX2", {"ATEN_CPU_CAPABILITY": "avx2"}, "AVX2"),  # as torch answers with the variable set
+    ],
+)
+def test_runs_use_avx2_unless_other_instructions_are_requested(
+    capability: str, variables: dict[str, str], instructions: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for name in AVX2:
+        monkeypatch.setenv(name, "")  # so that the variables set below are removed again
+        monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    round_as_avx2()
+    assert environment()["instructions"] == instructions
+    if capability == "AVX512" and not variables:
+        assert {name: os.environ[name] for name in AVX2} == AVX2
+
+
+@pytest.fixture
+def star(table: Table) -> Configuration:
+    """A cell with one configuration."""
+    (configuration,) = table.configurations("films", "bert", "star")
+    return configuration
+
+
+@pytest.fixture
+def runner(table: Table, tmp_path: Path) -> Runner:
+    """A runner whose scripts fail."""
+    return runner_of(table, tmp_path)
+
+
+def folder_of(runner: Runner, configuration: Configuration) -> Path:
+    return runner.work / runner.table.name / configuration.cell / "0-seed1"
+
+
+def finish_unnoticed(runner: Runner, configuration: Configuration, labels: str) -> Path:
+    """Files of a run with predictions that are all `a` and a test accuracy of 0.5; returns the model's folder."""
+    model = folder_of(runner, configuration) / "model"
+    model.mkdir(parents=True, exist_ok=True)
+    scores = {"eval_accuracy": 0.7, "test_accuracy": 0.5, "parameters": 3, "train_runtime": 2.0}
+    (model / "all_results.json").write_text(json.dumps(scores), encoding="utf-8")
+    rows = "".join(json.dumps({"predicted": "a", "label": label}) + "\n" for label in labels)
+    (model / "predictions_test.jsonl").write_text(rows, encoding="utf-8")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("overrides", "written"),
+    [
+        ({}, {"use_crf": False}),
+        ({"use_crf": True}, {"use_crf": True}),
+        ({"ngram_buckets": 64}, {"ngram_buckets": 64, "ngram_hash_bits": 64, "use_crf": False}),
+    ],
+)
+def test_runs_of_tables_have_the_defaults_of_kept_results(
+    tmp_path: Path, table: Table, overrides: dict[str, Any], written: dict[str, Any]
+) -> None:
+    arguments = {"config_overrides": overrides} if overrides else {}
+    task = {"films": {"script": "run_ner.py", "recipe": "paper_wnut17", "metric": "entity_f1"}}
+    table = write_table(tmp_path, tasks=task, systems={"star": {"arguments": arguments}})
+    (star,) = table.configurations("films", "bert", "star")
+    assert star.arguments.get("config_overrides", {}) == overrides  # as kept results
+    with pytest.raises(UserError, match="stopped"):
+        runner_of(table, tmp_path).run(star, 1)
+    (recipe,) = tmp_path.rglob("recipe.yaml")
+    assert yaml.safe_load(recipe.read_text(encoding="utf-8"))["config_overrides"] == written
+
+
+def test_a_run_that_another_process_does_is_left_to_it(runner: Runner, star: Configuration) -> None:
+    folder = folder_of(runner, star)
+    checkpoint = folder / "model" / "checkpoint-3"
+    checkpoint.mkdir(parents=True)
+    with FileLock(folder / "running.lock"):
+        assert runner.run(star, 1) is None
+    with FileLock(folder / "model" / "running.lock"), pytest.raises(UserError, match="Another run"):
+        runner.run(star, 1)  # reproduce.py was killed, its script was not
+    assert checkpoint.is_dir()
+    assert not (folder / "recipe.yaml").exists()
+    # Finished by the other process after it was missing here.
+    keep(runner, star, 1, 0.7, "10")
+    assert runner.run(star, 1)["validation"] == 0.7
+
+
+def test_a_run_that_finished_unnoticed_is_scored_and_not_repeated(runner: Runner, star: Configuration) -> None:
+    folder = finish_unnoticed(runner, star, "ab").parent
+    (folder / "arguments.json").write_text('{"learning_rate": 9.0}', encoding="utf-8")
+    with pytest.raises(UserError, match=r"learning_rate 9.0, now 5e-05"):
+        runner.run(star, 1)
+    (folder / "arguments.json").unlink()
+    (folder / "environment.json").write_text('{"commit": "0123456789ab"}', encoding="utf-8")
+    (folder / "model" / "model.safetensors").touch()
+    kept = runner.run(star, 1)
+    assert kept == runner.finished.read(star, 1)
+    assert (kept["test"], kept["counts"], kept["training_seconds"]) == (0.5, "10; 1x2", 2.0)
+    assert kept["environment"] == {"commit": "0123456789ab"}, "that of the run, not of its scoring"
+    assert not (folder / "model" / "model.safetensors").exists()
+
+
+def test_a_run_of_another_metric_or_of_other_arguments_is_not_used(runner: Runner, star: Configuration) -> None:
+    finish_unnoticed(runner, star, "ab")
+    kept = runner.run(star, 1)
+    assert list(runner.missing([star], [1])) == []
+    runner.table.tasks["films"].metric = "pearson"
+    with pytest.raises(UserError, match=r"two\.jsonl.*star-0-seed1.*accuracy, now pearson"):
+        runner.finished.read(star, 1)
+    with pytest.raises(UserError, match="stopped with 1"):
+        replace(runner, table=replace(runner.table, name="other")).run(star, 1)
+    runner.table.tasks["films"].metric = "accuracy"
+    other = {**kept, "arguments": {**kept["arguments"], "num_train_epochs": 77}}
+    runner.finished.keep(star, 1, other)
+    with pytest.raises(UserError, match=r"num_train_epochs 77, now 1"):
+        list(runner.missing([star], [1]))
+
+
+@pytest.mark.parametrize(
+    ("test", "seeds", "verdict", "close"),
+    [
+        (0.8525, 3, "equal to the last digit", True),
+        (0.8425, 3, "within the deviation over 3 seeds", True),
+        (0.70, 3, "outside the deviation over 3 seeds", False),
+        (0.8425, 1, "one seed alone", False),
+    ],
+)
+def test_a_repeated_run_is_equal_within_or_outside(test: float, seeds: int, verdict: str, close: bool) -> None:
+    # of three seeds with a deviation of 1.25 points another is expected within 4.303 * 1.155 * 1.25 = 6.21 of 85.25
+    kept = [
+        {"validation": 0.9, "test": score, "counts": "1", "environment": {"commit": "a", "processor": "AMD"}}
+        for score in (0.84, 0.8525, 0.865)[: 3 if seeds == 3 else 1]
+    ]
+    place = 1 if seeds == 3 else 0
+    rerun = {**kept[place], "test": test, "environment": {"commit": "a", "processor": "Intel"}}
+    sentence, is_close = compare_rerun(rerun, kept, place, "test")
+    assert verdict in sentence
+    assert is_close == close
+    assert ("processor AMD, now Intel" in sentence) == (test != 0.8525)
+    assert ("± 6.21" in sentence) == (seeds == 3 and test != 0.8525)

@@ -12,7 +12,6 @@ from harness.table_runs import Runner
 from harness.tables import Table, merged
 from table_samples import CONTENT, keep, page_of, runner_of, with_changes, write_table
 
-from modeling_star.errors import UserError
 from modeling_star.training import arguments
 
 
@@ -63,69 +62,7 @@ def test_a_renamed_flag_has_the_name_of_kept_results(tmp_path: Path, table: Tabl
     assert merged({"embeddings_from": "a"}, {"embeddings_name_or_path": None}) == {}
 
 
-def test_systems_have_cells_only_where_the_table_says_so(table: Table) -> None:
-    assert [cell[0].cell for cell in table.cells()] == [
-        *("films/none/star", "films/none/big", "books/none/star", "books/none/big"),
-        *("films/bert/star", "films/bert/linear"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("below", "above", "expected"),
-    [
-        ({"a": 1}, {"a": 2, "b": 3}, {"a": 2, "b": 3}),
-        ({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}}, {"a": {"b": 3, "c": 2}}),
-        ({"a": {"b": 1}, "d": 1}, {"a": None, "e": None}, {"d": 1}),
-        ({"a": {"b": 1, "c": 1}}, {"a": {"b": None}}, {"a": {"c": 1}}),
-    ],
-)
-def test_merging(below: dict[str, Any], above: dict[str, Any], expected: dict[str, Any]) -> None:
-    before = json.dumps(below)
-    assert merged(below, above) == expected
-    assert json.dumps(below) == before
-
-
 # ------ what is refused
-
-
-@pytest.mark.parametrize(
-    ("changes", "name"),
-    [
-        ({"against": ["star", "starr"]}, "starr"),
-        ({"split": "dev"}, "dev"),
-        ({"tuned_on": ["film"]}, "film"),
-        ({"tuned_one": ["films"]}, "tuned_one"),
-        ({"systems": {"star": {"settings": ["non"]}}}, "non"),
-        ({"systems": {"star": {"grids": []}}}, "grids"),
-        ({"systems": {"star": None}}, "star"),
-        ({"systems": {"star": {"grid": {"seed": 1}}}}, "grid"),
-        ({"settings": {"none": {"tasks": ["film"]}}}, "film"),
-        ({"tasks": ["films"]}, "films"),
-        ({"tasks": {"films": {"metric": "macro_f1"}}}, "accuracy"),
-        ({"tasks": {"films": {"script": "run_gleu.py"}}}, "run_gleu.py"),
-        ({"seeds": 1}, "seeds"),
-        ({"seeds": [1, 2, 2]}, "seeds"),
-        ({"paper": {"star": {"film": 90.0}}}, "film"),
-    ],
-    ids=str,
-)
-def test_a_table_with_a_mistake_is_refused(changes: dict[str, Any], name: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=name):
-        write_table(tmp_path, **changes)
-
-
-def test_a_test_score_needs_a_test_file(tmp_path: Path, table: Table) -> None:
-    with pytest.raises(UserError, match="test_file"):
-        list(write_table(tmp_path, arguments={"test_file": None}).cells())
-    cells = write_table(tmp_path, arguments={"test_file": None}, split="validation").cells()
-    assert all("test_file" not in configuration.arguments for cell in cells for configuration in cell)
-
-
-def test_a_name_that_is_given_twice_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "twice.yaml"
-    path.write_text(yaml.safe_dump(CONTENT, sort_keys=False).replace("  big:", "  star:"), encoding="utf-8")
-    with pytest.raises(UserError, match="star"):
-        Table.read(path)
 
 
 # ------ which runs are due
@@ -160,18 +97,6 @@ def test_a_table_tuned_on_some_tasks_chooses_one_configuration_for_all(table: Ta
     keep(runner, films[0], 1, validation=0.9, correct="1111")  # on films validation does not choose
     assert list(runner.missing(films, [1, 2])) == [(films[1], 1), (films[1], 2)]
     assert runner.waits_for(films) == []
-
-
-def test_a_mean_over_tasks_chooses_where_several_tune(table: Table, tmp_path: Path) -> None:
-    table.tuned_on = ["books", "films"]
-    runner = runner_of(table, tmp_path)
-    for task, validations in {"films": (0.5, 0.6), "books": (0.9, 0.7)}.items():
-        cell = table.configurations(task, "none", "star")
-        for configuration, validation in zip(cell, validations, strict=True):
-            keep(runner, configuration, 1, validation=validation, correct="1")
-    for task in ("films", "books"):
-        cell = table.configurations(task, "none", "star")
-        assert runner.finished.best(cell) == cell[0]
 
 
 # ------ the page
