@@ -188,24 +188,6 @@ def test_defaults_depend_on_the_script_and_the_model(monkeypatch: pytest.MonkeyP
     assert parsed(monkeypatch, "--model_name_or_path=x")[-1].learning_rate == 5e-5
 
 
-def test_a_recipe_may_be_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    path = tmp_path / "recipe.json"
-    path.write_text(json.dumps({"lr_scheduler_kwargs": {"min_lr": 0.1}, "bf16": False, "seed": 5}), encoding="utf-8")
-    training = parsed(monkeypatch, path)[-1]
-    assert (training.lr_scheduler_kwargs, training.seed) == ({"min_lr": 0.1}, 5)
-
-
-def test_flags_override_the_defaults_of_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
-    def steps(*given: str) -> tuple[str, float]:
-        monkeypatch.setattr(sys, "argv", ["run_scripts/run_mlm.py", *given])
-        training = parse(GROUPS[PretrainingTask], "A script.", PRETRAINING_DEFAULTS)[-1]
-        return str(training.eval_strategy.value), training.eval_steps
-
-    assert steps("--train_file=a.txt") == ("steps", 500)
-    assert steps("--train_file=a.txt", "--eval_strategy=epoch", "--eval_steps=3") == ("epoch", 3)
-    assert steps("--do_eval")[0] == "no"
-
-
 def test_an_unknown_flag_or_key_is_named_with_a_similar_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = recipe(tmp_path, num_train_epoch=3)
     message = error_of(monkeypatch, path)

@@ -8,9 +8,6 @@ import pytest
 from script_runner import ScriptRunner
 from script_samples import QUICK, TINY, files, hashes, read_rows, write_rows, write_vectors
 
-from modeling_star.errors import UserError
-from modeling_star.runs.cli_errors import as_user_error
-
 
 def bad_rows(corpora: Path, change: dict[str, Any], row: int = 2) -> list[dict[str, Any]]:
     rows = read_rows(corpora)
@@ -156,18 +153,3 @@ def test_one_of_two_processes_prints_the_error(scripts: ScriptRunner, tagger: Pa
     assert done.error.count("run_ner.py: ") == 1
     assert "Traceback" not in done.error
     assert hashes(tagger) == before
-
-
-def test_log_level_debug_shows_where_an_error_was_raised(scripts: ScriptRunner, corpora: Path) -> None:
-    bad = [f"--train_file={corpora}/entities/train.jsonl", "--model_type=big_transformer", "--tokenizer_kind=word"]
-    done = scripts.run("run_ner.py", *TINY, *QUICK, *bad, "--lexicon=whole_word", "--log_level=debug", "--seed=1")
-    assert done.code == 1
-    assert "read_lexicon" in done.error  # the function that raises
-    assert done.error.splitlines()[-1].startswith("run_ner.py: ")
-
-
-def test_a_programming_error_is_no_user_error() -> None:
-    with pytest.raises(UserError, match="what the user wrote"), as_user_error():
-        raise ValueError("what the user wrote")
-    with pytest.raises(TypeError), as_user_error():
-        len(None)  # type: ignore[arg-type]

@@ -67,12 +67,6 @@ def test_a_modernbert_keeps_its_kind(scripts: ScriptRunner, bert: Path, tmp_path
     assert "--lexicon" in done.error.splitlines()[-1]
 
 
-def test_the_default_layers_are_those_that_the_bert_has(scripts: ScriptRunner, bert: Path, tmp_path: Path) -> None:
-    scripts.check("convert_bert.py", bert, tmp_path / "out")
-    assert config_of(bert)["num_hidden_layers"] == 1
-    assert config_of(tmp_path / "out")["num_hidden_layers"] == 1
-
-
 @pytest.mark.parametrize(
     ("flags", "named"),
     [

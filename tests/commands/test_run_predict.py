@@ -101,28 +101,6 @@ def test_pairs_are_read_from_the_command_line_and_from_files(
 
 
 @pytest.mark.slow
-def test_bad_arguments_are_errors_without_a_traceback(scripts: ScriptRunner, corpora: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    scripts.check("run_glue.py", *files(corpora / "pairs"), *TINY, *QUICK, f"--output_dir={folder}")
-    (tmp_path / "new.csv").write_text("text\nfine\n", encoding="utf-8")
-    for arguments, named in (
-        ([folder, "a text"], "--pairs"),
-        ([folder, "--pairs", "a", "b", "c"], "--pairs"),
-        ([folder, "--pairs", "--file", ROOT / "LICENSE"], "line 2"),
-        ([folder, "--pairs", "--file", tmp_path / "no.csv"], "no.csv"),
-        ([folder, "--pairs", "a", "b", "--text_column_name=text"], "--text_column_name"),
-        ([folder, "--pairs", "a", "b", "--null_threshold=3"], "--null_threshold"),
-        ([folder, tmp_path / "new.csv"], f"--file {tmp_path}/new.csv"),
-        ([folder], "--file"),
-        ([tmp_path / "none", "fine"], f"MODEL {tmp_path}/none"),
-    ):
-        refused = scripts.run("run_predict.py", *arguments)
-        assert refused.code != 0
-        assert named in refused.error, refused.error
-        assert "Traceback" not in refused.error
-
-
-@pytest.mark.slow
 def test_run_predict_stops_quietly_where_its_output_is_cut(
     scripts: ScriptRunner, corpora: Path, tmp_path: Path
 ) -> None:
@@ -137,20 +115,3 @@ def test_run_predict_stops_quietly_where_its_output_is_cut(
         errors = process.stderr.read().decode()
     assert process.returncode == 1
     assert "BrokenPipe" not in errors
-
-
-@pytest.mark.slow
-def test_of_several_labels_those_above_the_threshold_are_marked(scripts: ScriptRunner, tmp_path: Path) -> None:
-    rows = [{"text": f"{word} {n}", "labels": [word, "any"]} for n in range(20) for word in ("good", "bad")]
-    data = [f"--{split}_file={write_rows(tmp_path / 'all.jsonl', rows)}" for split in ("train", "validation", "test")]
-    folder = tmp_path / "run"
-    longer = ["--num_train_epochs=8", "--learning_rate=2e-2"]
-    scripts.check("run_glue.py", *data, *TINY, *QUICK, *longer, f"--output_dir={folder}")
-    done = scripts.check("run_predict.py", folder, "--file", tmp_path / "all.jsonl", "--json")
-    results = [json.loads(line)["found"] for line in done.out.splitlines() if line.startswith("{")]
-    predicted = [sorted(one["label"] for one in labels if one["predicted"]) for labels in results]
-    assert predicted == [sorted(row["predicted"]) for row in read_rows(folder / "report" / "predictions_test.jsonl")]
-    assert any(predicted)
-    high = scripts.check("run_predict.py", folder, "good 1", "--threshold", "1")
-    assert "*" not in high.out
-    assert "    * any" in scripts.check("run_predict.py", folder, "good 1", "--threshold", "0").out
