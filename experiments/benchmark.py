@@ -73,7 +73,7 @@ from modeling_star.inference.cuda_graphs import cuda_graphs
 from modeling_star.inference.export import export_onnx
 from modeling_star.inference.prediction import Predictor
 from modeling_star.kernels.compiled import compile_layers
-from modeling_star.models.bert_weights import fields_from_encoder
+from modeling_star.models.convert import fields_from_encoder
 
 
 WORD_LENGTH = 4  # tokens of BiG's longest word

@@ -23,7 +23,8 @@ import numpy as np
 from harness.stored_runs import RunFile
 
 from modeling_star.data.readers import read_file
-from modeling_star.evaluation.bootstrap import bootstrap_mean, count_examples, score_counts
+from modeling_star.evaluation.bootstrap import bootstrap_mean
+from modeling_star.evaluation.metrics import count_examples, score_counts
 from modeling_star.evaluation.reports import markdown_table
 from modeling_star.inference.explain import encoder_alone
 from modeling_star.inference.prediction import Predictor

@@ -14,6 +14,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from .models.saving import AUTO_CLASSES
+
 
 ENCODERS = {
     "star_transformer": ("star", "StarTransformer"),
@@ -25,15 +27,7 @@ ENCODERS = {
 }
 """Model type -> ending of the modules and beginning of the class names."""
 
-# transformers' tables of names -> ending of the class that serves them.
-_TABLES = {
-    "MODEL_MAPPING": "Model",
-    "MODEL_FOR_MASKED_LM_MAPPING": "ForMaskedLM",
-    "MODEL_FOR_QUESTION_ANSWERING_MAPPING": "ForQuestionAnswering",
-    "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING": "ForSequenceClassification",
-    "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING": "ForTokenClassification",
-}
-_ENDINGS = (*_TABLES.values(), "PreTrainedModel")
+_ENDINGS = (*AUTO_CLASSES.values(), "PreTrainedModel")
 
 MODULES = {
     **{f"{stem}Config": f"models.configuration_{name}" for name, stem in ENCODERS.values()},
@@ -69,16 +63,17 @@ def _add_configurations(configuration_auto: ModuleType, package: ModuleType) -> 
 
 
 def _add_models(modeling_auto: ModuleType, package: ModuleType) -> None:
-    for table, ending in _TABLES.items():
-        mapping = getattr(modeling_auto, table)
-        is_known = all(hasattr(mapping, private) for private in ("_reverse_config_mapping", "_modules"))
+    for name, ending in AUTO_CLASSES.items():
+        auto = getattr(modeling_auto, name)
+        mapping = getattr(auto, "_model_mapping", None)
+        privates = ("_reverse_config_mapping", "_modules", "_model_mapping")
+        is_known = all(hasattr(mapping, private) for private in privates)
         for model_type, (_, stem) in ENCODERS.items():
             if is_known:
-                getattr(modeling_auto, f"{table}_NAMES")[model_type] = f"{stem}{ending}"
+                mapping._model_mapping[model_type] = f"{stem}{ending}"
                 mapping._reverse_config_mapping[f"{stem}Config"] = model_type
                 mapping._modules[model_type] = package
             else:
-                auto = getattr(modeling_auto, _auto_name(f"{stem}{ending}"))
                 auto.register(getattr(package, f"{stem}Config"), getattr(package, f"{stem}{ending}"))
 
 
@@ -93,7 +88,7 @@ def _auto_name(name: str) -> str:
     """The auto class that loads a class of `MODULES`."""
     if name.endswith("Config"):
         return "AutoConfig"
-    return f"AutoModel{next(ending for ending in _TABLES.values() if name.endswith(ending)).removeprefix('Model')}"
+    return next(auto for auto, ending in AUTO_CLASSES.items() if name.endswith(ending))
 
 
 def _after_import(name: str, function: Callable[[ModuleType], object]) -> None:

@@ -1,6 +1,5 @@
-"""The error that the command line prints in one line, and those that it must not disguise as one."""
+"""The error that the command line prints in one line, and those that must not be disguised as one."""
 
-import linecache
 import traceback
 from pathlib import Path
 
@@ -20,19 +19,6 @@ _OF_CODE = (ArithmeticError, AssertionError, AttributeError, LookupError, NameEr
 
 
 def is_bug(error: BaseException) -> bool:
-    """Whether an error is one of this package's code: Python raised it in one of its lines, which is no `raise`."""
-    return isinstance(error, _OF_CODE) and _origin(error) == "code"
-
-
-def is_deliberate(error: BaseException) -> bool:
-    """Whether a `raise` of this package raised an error, whose message is then for the user."""
-    return _origin(error) == "raise"
-
-
-def _origin(error: BaseException) -> str | None:
-    """Where an error comes from: "raise" or other "code" of this package; `None` for other packages."""
-    frames = traceback.extract_tb(error.__traceback__)
-    if not frames or _PACKAGE not in Path(frames[-1].filename).resolve().parents:
-        return None
-    line = linecache.getline(frames[-1].filename, frames[-1].lineno or 0)
-    return "raise" if line.lstrip().startswith("raise ") else "code"
+    """Whether Python raised an error in the code of this package, where a damaged file would be read by a library."""
+    frames = traceback.extract_tb(error.__traceback__) if isinstance(error, _OF_CODE) else []
+    return bool(frames) and _PACKAGE in Path(frames[-1].filename).resolve().parents

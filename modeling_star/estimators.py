@@ -30,7 +30,7 @@ from .data.labels import short_repr
 from .data.splits import check_fraction, hold_out
 from .data.writing_systems import between_words
 from .errors import UserError
-from .evaluation.metrics import EntityScores, is_entity_scheme
+from .evaluation.metrics import count_examples, is_entity_scheme, score_counts
 from .evaluation.reports import baseline_lines
 from .files import check_new, write_json
 from .inference.prediction import Dtype, Prediction, Predictor
@@ -220,15 +220,7 @@ class StarEstimator(BaseEstimator):
         classes: str | None = None,
         **given: Any,
     ) -> None:
-        """
-        Train on rows with the task, in a temporary folder, and keep the files of the model.
-
-        Args:
-            rows: the texts and labels.
-            sample_weight, teacher, unlabeled: see `fit`.
-            classes: the column whose classes have the same part in the validation split.
-            given: further arguments of the training command.
-        """
+        """Train on rows with the task in a temporary folder, and keep the model's files; arguments as of `fit`."""
         if unlabeled is not None and teacher is None:
             raise UserError("unlabeled texts are learned from a teacher: add teacher=FOLDER, or omit them.")
         counts = None if sample_weight is None else repetitions(sample_weight, len(rows), self.seed)
@@ -506,10 +498,8 @@ class StarTagger(StarEstimator):
         """F1 of entities, or the accuracy of other tags."""
         predicted, expected = self.predict(sentences), tags_of(tags, "tags", "score([words], [tags])")
         check_lengths("sentences", predicted, "tags", expected)
-        if self._has_entities:
-            return float(EntityScores().compute(references=expected, predictions=predicted)["overall_f1"])
-        pairs = zip(itertools.chain.from_iterable(expected), itertools.chain.from_iterable(predicted), strict=True)
-        return float(np.mean([tag == guess for tag, guess in pairs]))
+        metric = "entity_f1" if self._has_entities else "accuracy"
+        return score_counts(metric, count_examples(metric, expected, predicted))
 
     @property
     def _has_entities(self) -> bool:

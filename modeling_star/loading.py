@@ -114,12 +114,7 @@ def load_config(name: str, **options: Any) -> PreTrainedConfig:
 
 
 def load_tokenizer(name: str, **options: Any) -> PreTrainedTokenizerBase:
-    """
-    The tokenizer of a saved model.
-
-    Raises:
-        UserError: it cannot be read.
-    """
+    """The tokenizer of a saved model."""
     with reading_model("tokenizer", name):
         return AutoTokenizer.from_pretrained(name, **options)
 
@@ -180,14 +175,7 @@ def check_whole(name: str, model: PreTrainedModel, missing: Collection[str], mor
 
 
 def check_finite(name: str, weights: Mapping[str, Any]) -> None:
-    """
-    Args:
-        name: folder or Hub name, for the message.
-        weights: tensors or arrays by name.
-
-    Raises:
-        UserError: a number is NaN or infinite.
-    """
+    """Make sure that no number of the weights, tensors or arrays by name, is NaN or infinite."""
     for key, tensor in weights.items():
         # NaN - NaN and inf - inf are NaN, which equals nothing; whole numbers and bools are finite.
         low, high = (tensor.min(), tensor.max()) if _is_real(tensor) else (0.0, 0.0)

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from modeling_star.evaluation.bootstrap import Interval, _draws, _interval, bootstrap_counts, count_runs
+from modeling_star.evaluation.bootstrap import Interval, _draws, _interval, bootstrap_counts
+from modeling_star.evaluation.metrics import count_runs
 
 
 def naive_bootstrap(metric: Callable[[Any, Any], float], references: Any, *systems: Any, **options: Any) -> Interval:

@@ -571,7 +571,7 @@ def classify(parameters: Parameters, config: Any, features: Vector) -> Vector:
     return linear(parameters, "classifier.out_proj", hidden)
 
 
-def ngram_logits(weight: Tensor, ids: Sequence[int], longest: int, hash_bits: int) -> Vector:
+def ngram_logits(weight: Tensor, ids: Sequence[int], longest: int) -> Vector:
     """
     Logits that are linear in the n-grams of a text (https://arxiv.org/abs/1606.07792, the wide part): the weights of
     each, found by its hash (https://arxiv.org/abs/0902.2206), over the square root of the number of tokens.
@@ -579,15 +579,12 @@ def ngram_logits(weight: Tensor, ids: Sequence[int], longest: int, hash_bits: in
     logits = torch.zeros(weight.shape[1], dtype=weight.dtype)
     for length in range(1, longest + 1):
         for start in range(len(ids) - length + 1):
-            hashed, first, second = 0, 1, 2
+            first, second = 1, 2
             for token in ids[start : start + length]:
-                hashed = (hashed * 1_013_904_223 + token * 1_640_531_527) % (2**31 - 1)
                 low, high = token % 46_337, token // 46_337
                 first = (first * 41_959 + low + high * 10_946) % 46_337
                 second = (second * 18_693 + low + high * 6_765) % 46_337
-            key = hashed
-            if hash_bits == 24:
-                key = first * 28_411 % 46_337 % 4096 * 4096 + second * 17_389 % 46_337 % 4096
+            key = first * 28_411 % 46_337 % 4096 * 4096 + second * 17_389 % 46_337 % 4096
             logits = logits + weight[key % len(weight)]
     return 10 * logits / max(len(ids), 1) ** 0.5
 

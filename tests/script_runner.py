@@ -188,7 +188,6 @@ def serve() -> None:
 def import_what_scripts_import() -> None:
     """All that takes time; nothing of it starts a thread."""
     import accelerate  # noqa: F401
-    import evaluate  # noqa: F401
     import transformers
     from transformers import BertForSequenceClassification, EarlyStoppingCallback, Trainer, pipeline  # noqa: F401
 

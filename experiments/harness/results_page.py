@@ -19,8 +19,9 @@ from harness.stored_runs import ON_GPU, are_of_other_rows, count_rows, read_coun
 from harness.table_runs import FinishedRuns
 from harness.tables import Configuration, Table
 from modeling_star.errors import UserError
-from modeling_star.evaluation.bootstrap import Interval, bootstrap_counts, bootstrap_mean, score_counts
+from modeling_star.evaluation.bootstrap import Interval, bootstrap_counts, bootstrap_mean
 from modeling_star.evaluation.compare import summary
+from modeling_star.evaluation.metrics import score_counts
 from modeling_star.evaluation.reports import markdown_table
 from modeling_star.files import write_text
 

@@ -21,8 +21,8 @@ from harness.stored_runs import RunFile, begin, check_arguments, check_resumed, 
 from harness.tables import Configuration, Table
 from modeling_star.data.splits import load_splits, take_first
 from modeling_star.errors import UserError
-from modeling_star.evaluation.bootstrap import count_examples, score_counts
-from modeling_star.evaluation.compare import MADE_BY, SCORED_BY, read_system
+from modeling_star.evaluation.compare import MADE_BY, read_system, reported_names
+from modeling_star.evaluation.metrics import METRICS, count_examples, score_counts
 from modeling_star.evaluation.reports import metrics_only
 from modeling_star.files import find_report, write_text
 from modeling_star.runs.output_folder import lock_output_dir
@@ -236,7 +236,7 @@ class Runner:
                 except UserError as error:
                     raise PrerequisiteError(str(error)) from None
             results = json.loads(find_report(model, SCORES).read_text(encoding="utf-8"))
-            scores = metrics_only({key: value for key, value in results.items() if key.startswith("eval_")})
+            scores = metrics_only(results, "eval_")
             if stored is not None:
                 if stored["scores"] != scores:
                     raise PrerequisiteError(
@@ -245,7 +245,7 @@ class Runner:
                     )
                 return
             history = json.loads(find_report(model, "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
-            on_test = metrics_only({key: value for key, value in results.items() if key.startswith("test_")})
+            on_test = metrics_only(results, "test_")
             result = {
                 "scores": scores,
                 **({"test_scores": on_test} if on_test else {}),
@@ -288,8 +288,6 @@ class Runner:
         filled = {name: self._filled(value) for name, value in arguments.items()}
         if script == "run_ner.py" and "model_name_or_path" not in arguments:  # see `tables.read_recipe`
             filled["config_overrides"] = {"use_crf": False, **filled.get("config_overrides", {})}
-        if "ngram_buckets" in filled.get("config_overrides", {}):  # stored runs were made with this hash
-            filled["config_overrides"] = {"ngram_hash_bits": 64, **filled["config_overrides"]}
         filled |= {"output_dir": str(model), "resume_from_checkpoint": "last"}
         write_text(recipe, yaml.safe_dump(filled, allow_unicode=True))
         code = run_to_the_end([*self.launcher, str(script_path(script)), str(recipe)], folder)
@@ -310,7 +308,7 @@ class Runner:
     def _scores(self, configuration: Configuration, arguments: dict[str, Any], model: Path) -> dict[str, Any]:
         """The scores of a finished run, and what each test example adds to them."""
         task = self.table.tasks[configuration.task]
-        name, full = SCORED_BY[MADE_BY[task.script]][task.metric]
+        name, full = reported_names(MADE_BY[task.script])[task.metric], METRICS[task.metric].full
         scores = json.loads(find_report(model, SCORES).read_text(encoding="utf-8"))
         needed = [f"eval_{name}", *([f"test_{name}"] if "test_file" in arguments else [])]
         absent = [score for score in needed if score not in scores]
@@ -332,7 +330,8 @@ class Runner:
         if "test_file" not in arguments:
             return result
         run = read_system(model)
-        counts = count_examples(task.metric, run.references, run.predictions[0], arguments.get("answer_language"))
+        language = {"language": given} if (given := arguments.get("answer_language")) else {}
+        counts = count_examples(task.metric, run.references, run.predictions[0], **language)
         score = scores[f"test_{name}"] / full
         if not math.isclose(score_counts(task.metric, counts), score, abs_tol=1e-4):
             raise UserError(

@@ -11,7 +11,7 @@ from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassError
 
 from modeling_star.errors import UserError
-from modeling_star.evaluation.compare import MADE_BY, SCORED_BY
+from modeling_star.evaluation.compare import MADE_BY, reported_names
 
 
 # Flags that were renamed -> the names that stored runs have.
@@ -160,7 +160,7 @@ class Table:
                 if name not in getattr(self, kind):
                     raise ValueError(f"{name} is not among the {kind}, {', '.join(getattr(self, kind))}")
         for name, task in self.tasks.items():
-            metrics = SCORED_BY[MADE_BY[task.script]] if task.script in MADE_BY else {}
+            metrics = reported_names(MADE_BY[task.script]) if task.script in MADE_BY else {}
             if task.metric not in metrics:
                 raise ValueError(f"tasks: {name}: {task.script} has the metrics {', '.join(metrics) or 'of no table'}")
         for seeds in (self.seeds, *(system.seeds or [] for system in self.systems.values())):

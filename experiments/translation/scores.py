@@ -8,8 +8,8 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.helpers import extract_all_char_ngrams
 from transformers import EvalPrediction
 
-from modeling_star.evaluation.bootstrap import METRICS, Metric
-from modeling_star.evaluation.compare import MADE_BY, OTHERS, SCORED_BY
+from modeling_star.evaluation.compare import KINDS, MADE_BY
+from modeling_star.evaluation.metrics import METRICS, TASKS, Metric
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def chrf_of_counts(sums: np.ndarray) -> np.ndarray:
 
 
 def _metric(tokenize: str, score: Callable[[np.ndarray], np.ndarray]) -> Metric:
-    return Metric(lambda references, texts: count_translations(texts, references, tokenize), score)
+    return Metric(lambda references, texts: count_translations(texts, references, tokenize), score, full=100)
 
 
 # Each from 0 to 1; BLEU of words as 13a or as Chinese characters.
@@ -117,7 +117,7 @@ METRICS |= {
     "bleu_zh": _metric("zh", lambda sums: bleu_of_counts(sums[..., :10])),
     "chrf": _metric("13a", lambda sums: chrf_of_counts(sums[..., 10:])),
 }
-# Runs of run_translation.py, whose predictions have a "source", and the full score in their all_results.json.
+# Runs of run_translation.py, whose predictions have a "source"; their BLEU is of words or of Chinese characters.
 MADE_BY["run_translation.py"] = "source"
-SCORED_BY["source"] = {"bleu": ("bleu", 100), "bleu_zh": ("bleu", 100)}
-OTHERS["source"] = {"chrf": ("chrf", 100)}
+TASKS |= {name: ("bleu", {"bleu": name, "chrf": "chrf"}) for name in ("bleu", "bleu_zh")}
+KINDS["source"] = ("bleu", "bleu_zh")

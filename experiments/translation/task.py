@@ -25,7 +25,7 @@ from modeling_star.errors import UserError
 from modeling_star.evaluation.reports import markdown_table
 from modeling_star.files import write_json_lines
 from modeling_star.models.modeling_encoder import longest_input
-from modeling_star.publish.model_card import FAMILIES, TITLES, USAGE, CardContent, quoted
+from modeling_star.publish.model_card import FAMILIES, TITLES, USAGE
 from modeling_star.training.arguments import ModelArguments, RunArguments
 from modeling_star.training.build import (
     check_vocabulary,
@@ -104,22 +104,12 @@ class TranslationTrainer(StarTrainer, Seq2SeqTrainer):
             return None, (ids, self.exact_loss.rows(model(**inputs).logits, labels)), labels
 
 
-class TranslationLoss(TaskLoss):
-    """The mean loss over the tokens of translations; `TranslationTrainer` gives what is scored."""
-
-    has_one_class = True
-
-    def preprocess_logits(self, logits: Any, labels: Tensor | None) -> Any:
-        return logits
-
-
 class TranslationTask(Task[TranslationArguments]):
     """Predict a text in another language for every text."""
 
     head = "AutoModelForSeq2SeqLM"
     pipeline = "translation"
     trainer_class = TranslationTrainer
-    loss_class = TranslationLoss
     held_out_together = SOURCE  # a text may have several translations
     data_args: TranslationArguments
     data: TranslationData
@@ -275,20 +265,15 @@ class TranslationTask(Task[TranslationArguments]):
         }
 
 
-def _translator_code(name: str, remote: str, example: str, content: CardContent) -> str:
-    # transformers 5 has no pipeline for translations.
-    return f"""\
+# What model cards say about translators; transformers 5 has no pipeline for translations.
+USAGE[TranslationTask.pipeline] = """\
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained({name}{remote})
 model = AutoModelForSeq2SeqLM.from_pretrained({name}{remote})
-texts = [{quoted(example)}]
+texts = [{text}]
 inputs = tokenizer(texts, padding=True, return_tensors="pt", return_token_type_ids=False)
 print(tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True))"""
-
-
-# What model cards say about translators.
-USAGE[TranslationTask.pipeline] = _translator_code
 TITLES |= {"bleu": "BLEU", "chrf": "chrF"}
 FAMILIES |= {
     "marian": "standard Transformer ([Vaswani et al., 2017](https://arxiv.org/abs/1706.03762))",

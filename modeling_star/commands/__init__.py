@@ -4,6 +4,7 @@ The commands of the package, `modeling-star NAME ...`: a module with a `main` fo
 Nothing heavy is imported here, so that `--help` answers at once.
 """
 
+import argparse
 import difflib
 import functools
 import importlib
@@ -16,7 +17,7 @@ from typing import Any
 from ..errors import missing_package
 from ..training.arguments import RunArguments
 from ..version import __version__
-from .parser import check_typed, load_recipe, parse
+from .parser import load_recipe, parse
 
 
 COMMANDS = {
@@ -96,9 +97,7 @@ def parse_run(
     `configuration/models/star-plus.json`. A path in a recipe that begins with `configuration/` needs no checkout.
     """
     typed = _with_recipe(sys.argv[1:] if typed is None else typed)
-    if not {"-h", "--help", "--help_all"} & set(typed):
-        check_typed(groups, typed)
-    parsed = parse(groups, description, defaults, typed=typed, **options)
+    parsed = parse(groups, description, defaults, typed=typed, checks_files=True, **options)
     for group in parsed[:-1]:
         for name in (field.name for field in fields(group)):
             value = getattr(group, name)
@@ -117,14 +116,18 @@ def recipe_of(typed: list[str]) -> dict[str, Any]:
 
 def _with_recipe(typed: list[str]) -> list[str]:
     """The arguments with the recipe, if any, first and as a file."""
-    for index, argument in enumerate(typed):
-        flag, equals, value = argument.partition("=")
-        if flag == "--recipe" and (equals or index + 1 < len(typed)):
-            value, rest = (value, typed[index + 1 :]) if equals else (typed[index + 1], typed[index + 2 :])
-            return [_recipe(value), *typed[:index], *rest]
-    if typed and not typed[0].startswith("-"):
-        return [_recipe(typed[0]), *typed[1:]]
-    return typed
+    recipe, typed = take_flag(typed, "--recipe")
+    if recipe is not None:
+        return [_recipe(recipe), *typed]
+    return [_recipe(typed[0]), *typed[1:]] if typed and not typed[0].startswith("-") else typed
+
+
+def take_flag(typed: list[str], flag: str) -> tuple[str | None, list[str]]:
+    """The value of a flag, and the other arguments."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument(flag, dest="value")
+    found, others = parser.parse_known_args(typed)
+    return found.value, others
 
 
 def _recipe(name: str) -> str:

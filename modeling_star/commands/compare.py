@@ -21,9 +21,8 @@ def main() -> None:
     parser.add_argument("--split", default="test", help="the split whose predictions are compared (default: test)")
     parser.add_argument(
         "--metric",
-        help="accuracy, macro_f1, weighted_f1, f1 (of the second of two labels), matthews_correlation, micro_f1 (of "
-        "several labels), entity_f1, answer_f1, answer_em, "
-        "pearson (default: the metric that the runs were scored by)",
+        help="accuracy, macro_f1, entity_f1, micro_f1 (of several labels), answer_f1, pearson and others (default: "
+        "the metric that the runs were scored by)",
     )
     arguments = parser.parse_args()
     if len(arguments.folders) < 2:

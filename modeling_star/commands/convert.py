@@ -53,6 +53,7 @@ def main() -> None:
     from transformers import AutoConfig, AutoTokenizer
 
     from ..loading import check_whole, quiet_transformers
+    from ..models.convert import kept_head
     from ..models.modeling_encoder import longest_input
     from ..runs.cli_errors import as_user_error, command_messages
     from ..training.build import check_lexicon
@@ -68,7 +69,6 @@ def main() -> None:
         check_lexicon(arguments.lexicon)
         with as_user_error(), loading("NAME", arguments.encoder):
             config = AutoConfig.from_pretrained(arguments.encoder, trust_remote_code=False)
-            has_head = any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in config.architectures or [])
             tokenizer = AutoTokenizer.from_pretrained(arguments.encoder)
         is_modernbert = config.model_type == "modernbert"
         if arguments.radius is None:
@@ -82,11 +82,11 @@ def main() -> None:
                 unused += ["positions"] * (arguments.positions != "repeated")
                 if unused:
                     raise UserError(f"--{unused[0]} is given, which a ModernBERT does not need or read: omit it.")
-                model = _window_modernbert(arguments, has_head)
+                model = _window_modernbert(arguments, kept_head(config))
             elif arguments.positions != "repeated" and arguments.max_positions is None:
                 raise UserError("--positions interpolated fills a longer table: add --max_positions 8192")
             else:
-                model = _big(arguments, has_head and config.model_type != "electra", tokenizer)
+                model = _big(arguments, kept_head(config), tokenizer)
         check_whole(arguments.encoder, model, ())
         model.save_pretrained(arguments.output_dir)
         if arguments.max_positions is not None:
@@ -115,16 +115,16 @@ def _as_typed() -> Iterator[None]:
         raise UserError(message) from error
 
 
-def _big(arguments: argparse.Namespace, has_head: bool, tokenizer: Any) -> Any:
+def _big(arguments: argparse.Namespace, head: str, tokenizer: Any) -> Any:
     """A BiG-Transformer of an encoder whose block is BERT's."""
+    from ..models import modeling_big
     from ..models.configuration_big import BigTransformerConfig
-    from ..models.modeling_big import BigTransformerForMaskedLM, BigTransformerModel
     from ..training.build import read_lexicon
 
     lexicon = None
     if arguments.lexicon is not None:
         lexicon = read_lexicon(arguments.lexicon, tokenizer, BigTransformerConfig.max_word_length)
-    return (BigTransformerForMaskedLM if has_head else BigTransformerModel).from_encoder(
+    return getattr(modeling_big, f"BigTransformer{head}").from_encoder(
         arguments.encoder,
         arguments.layers,
         arguments.radius,
@@ -134,8 +134,8 @@ def _big(arguments: argparse.Namespace, has_head: bool, tokenizer: Any) -> Any:
     )
 
 
-def _window_modernbert(arguments: argparse.Namespace, has_head: bool) -> Any:
-    from ..models.modeling_window_modernbert import WindowModernBertForMaskedLM, WindowModernBertModel
+def _window_modernbert(arguments: argparse.Namespace, head: str) -> Any:
+    from ..models import modeling_window_modernbert
 
-    model_class = WindowModernBertForMaskedLM if has_head else WindowModernBertModel
+    model_class = getattr(modeling_window_modernbert, f"WindowModernBert{head}")
     return model_class.from_encoder(arguments.encoder, arguments.layers, arguments.radius)

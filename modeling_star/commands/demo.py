@@ -62,7 +62,8 @@ def main() -> None:
     import gradio
 
     from ..inference.explain import check_task
-    from ..inference.prediction import Predictor, SavedModel
+    from ..inference.prediction import Predictor
+    from ..inference.saved_model import SavedModel
     from ..loading import quiet_transformers
     from ..runs.cli_errors import command_messages
     from ..training.named_models import loading

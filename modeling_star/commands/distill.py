@@ -18,12 +18,13 @@ Several processes: accelerate launch --config_file configuration/accelerate/mult
 import sys
 from pathlib import Path
 
-from . import glue, ner, parse_run, recipe_of
+from . import glue, ner, parse_run, recipe_of, take_flag
 
 
 def main() -> None:
     """Choose between the two commands, and run one of them."""
-    typed, task = _without_task(sys.argv[1:])
+    task, typed = take_flag(sys.argv[1:], "--task")
+    task = task or recipe_of(typed).get("task", "classification")
     script = Path(sys.argv[0]).name
     if task not in ("classification", "tagging"):
         raise SystemExit(f"{script}: --task {task} is unknown: write classification or tagging.")
@@ -32,14 +33,3 @@ def main() -> None:
     if arguments[1].teacher is None:
         raise SystemExit(f"{script}: there is no teacher: write --teacher FOLDER, a model fine-tuned on these data.")
     command.train(*arguments)
-
-
-def _without_task(typed: list[str]) -> tuple[list[str], str]:
-    """The arguments but for --task, and its value: as typed, or in the recipe, or else classification."""
-    for index, argument in enumerate(typed):
-        flag, equals, value = argument.partition("=")
-        if flag == "--task" and equals:
-            return typed[:index] + typed[index + 1 :], value
-        if flag == "--task" and index + 1 < len(typed):
-            return typed[:index] + typed[index + 2 :], typed[index + 1]
-    return typed, recipe_of(typed).get("task", "classification")

@@ -47,7 +47,8 @@ def main() -> None:
     from ..files import write_text
     from ..inference.explain import as_html, explain
     from ..inference.output_rows import rounded
-    from ..inference.prediction import Predictor, SavedModel
+    from ..inference.prediction import Predictor
+    from ..inference.saved_model import SavedModel
     from ..loading import quiet_transformers
     from ..runs.cli_errors import command_messages
     from ..training.named_models import loading

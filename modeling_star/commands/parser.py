@@ -8,6 +8,7 @@ import argparse
 import dataclasses
 import difflib
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -17,7 +18,6 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from ..errors import UserError
-from ..training import arguments
 from ..training.arguments import RENAMED, RunArguments, current_names
 
 
@@ -34,53 +34,18 @@ IGNORED_KEYS = frozenset(("task",))
 FRESH_MODEL = frozenset(
     ("model_type", "config_name", "config_overrides", "embeddings_name_or_path", "embeddings_mode")
 ) | {"freeze_embeddings", "tokenizer_kind", "lower_case", "vocab_size", "vocabulary_from", "word_vectors"}
-# What people type for some flags, and in other programs: by the flag that is meant, one of which a script has.
-_MEANT = {
-    "learning_rate": "lr rate step_size",
-    "per_device_train_batch_size": "batch_size bs batch batchsize train_batch_size per_gpu_train_batch_size "
-    "train_bs mini_batch_size",
-    "per_device_eval_batch_size": "eval_batch_size per_gpu_eval_batch_size dev_batch_size test_batch_size",
-    "num_train_epochs": "epochs epoch num_epochs n_epochs nb_epochs max_epochs train_epochs number_of_epochs",
-    "max_steps": "steps num_steps train_steps num_train_steps max_train_steps updates",
-    "max_seq_length": "max_length max_len maxlen max_seq_len seq_length seq_len sequence_length block_size max_tokens",
-    "model_name_or_path": "model model_name model_path pretrained pretrained_model model_id base_model bert "
-    "checkpoint_path init_checkpoint",
-    "tokenizer_name": "tokenizer tokenizer_name_or_path tokenizer_path",
-    "config_name": "config config_file shape architecture arch",
-    "train_file": "train train_data training_data train_path training_file train_set data_file data input input_file",
-    "validation_file": "dev dev_file valid valid_file val val_file validation eval_file dev_data validation_data "
-    "valid_data eval_data development_file",
-    "test_file": "test test_data test_path test_set predict_file",
-    "validation_fraction": "validation_split dev_size val_size test_size",
-    "dataset_name": "dataset dataset_path data_dir",
-    "output_dir": "output out out_dir outdir output_folder output_path save_dir save_path model_dir output_file "
-    "save_to",
-    "text_column_name": "text_column text text_col text_field sentence_column words_column",
-    "label_column_name": "label_column label labels label_col target tags_column label_field",
-    "lr_scheduler_type": "scheduler lr_scheduler schedule",
-    "warmup_steps": "warmup warmup_ratio warmup_proportion num_warmup_steps",
-    "weight_decay": "wd l2 decay",
-    "gradient_accumulation_steps": "grad_accum accumulation_steps accumulate_grad_batches grad_acc_steps",
-    "max_grad_norm": "clip grad_clip clip_grad gradient_clip gradient_clip_val clip_grad_norm",
-    "early_stopping_patience": "patience early_stopping early_stop",
-    "resume_from_checkpoint": "resume checkpoint resume_from ckpt continue",
-    "dataloader_num_workers": "num_workers workers n_workers",
-    "seed": "random_seed random_state",
-    "use_cpu": "no_cuda cpu no_gpu",
-    "eval_strategy": "evaluation_strategy",
-    "metric_for_best_model": "metric best_metric monitor",
-    "label_smoothing_factor": "label_smoothing smoothing",
-    "lower_case": "do_lower_case lowercase uncased",
-    "optim": "optimizer",
-    "log_level": "verbose verbosity",
-    "embeddings_name_or_path": "embeddings embedding word_vectors vectors glove",
-    "config_overrides hidden_size=192": "hidden_size hidden_dim hidden dim d_model",
-    "config_overrides num_hidden_layers=2": "num_layers layers num_hidden_layers n_layers",
-    "config_overrides num_attention_heads=6": "num_heads heads num_attention_heads n_heads",
-    "config_overrides hidden_dropout_prob=0.1": "dropout hidden_dropout_prob",
-}
-# What to do in place of some flags that a script does not have.
+# What to write in place of flags that a script does not have: those that went, and usual ones of other programs.
 _INSTEAD = {
+    "lr": " Did you mean --learning_rate?",
+    **dict.fromkeys(("batch_size", "bs"), " Did you mean --per_device_train_batch_size?"),
+    **dict.fromkeys(("epochs", "num_epochs"), " Did you mean --num_train_epochs?"),
+    **dict.fromkeys(("model", "model_name"), " Did you mean --model_name_or_path?"),
+    **dict.fromkeys(("max_length", "max_len"), " Did you mean --max_seq_length?"),
+    **dict.fromkeys(("train", "data"), " Did you mean --train_file?"),
+    **dict.fromkeys(("dev", "dev_file", "eval_file"), " Did you mean --validation_file?"),
+    "test": " Did you mean --test_file?",
+    "output": " Did you mean --output_dir?",
+    **dict.fromkeys(("hidden_size", "num_layers"), " Write --config_overrides hidden_size=192,num_hidden_layers=2."),
     "token": " Set HF_TOKEN, or run `hf auth login`.",
     "cache_dir": " Set HF_HOME.",
     **dict.fromkeys(("device", "gpu", "gpus", "cuda"), " A GPU is used if there is one; --use_cpu uses none."),
@@ -110,6 +75,7 @@ DEFAULTS: dict[str, Any] = {
 }
 FRESH_LEARNING_RATE = 5e-4
 
+_USUAL = {"per_device_train_batch_size": 8, "warmup_steps": 0}  # in the help
 TRAINING_HELP = """
 training:
   Every field of transformers.TrainingArguments is a flag too; --help_all lists them, and the keys that are meant for
@@ -137,9 +103,13 @@ def parse(
     epilog: str = TRAINING_HELP,
     training_class: str = "TrainingArguments",
     typed: Sequence[str] | None = None,
+    checks_files: bool = False,
 ) -> tuple[Any, ...]:
     """
     Read `[RECIPE.yaml|RECIPE.json] [--flag value ...]`: the command line overrides the recipe.
+
+    argparse reads the flags of `groups`, for which transformers need not be imported, and its HfArgumentParser the
+    others.
 
     Args:
         groups: dataclasses of the script's own flags.
@@ -148,6 +118,7 @@ def parse(
         epilog: help on the training arguments.
         training_class: the class of transformers that holds them.
         typed: what to read; `None`: the command line.
+        checks_files: refuse files, columns and folders that cannot be used, before the imports, which take seconds.
 
     Returns:
         An object of each class of `groups`, then one of `training_class`.
@@ -155,104 +126,150 @@ def parse(
     Raises:
         SystemExit: help was printed, or a flag or a key of the recipe is wrong.
     """
-    script = Path(sys.argv[0]).name
     typed = sys.argv[1:] if typed is None else typed
     typed = [re.sub(r"^--([\w-]+)", lambda name: f"--{_current(name[1])}", argument) for argument in typed]
+    own = _Flags(groups, description, epilog.format(**{**_USUAL, **(defaults or {})}), "--help_all" in typed)
     if {"-h", "--help"} & set(typed):
-        shown = {"per_device_train_batch_size": 8, "warmup_steps": 0, **(defaults or {})}
-        _print_help(groups, description, epilog.format(**shown))
+        own.print_help()
         raise SystemExit(0)
+    recipe = Path(typed[0]) if typed and _is_recipe(typed[0]) else None
+    if "--help_all" not in typed:
+        given, unread = own.read(typed if recipe is None else typed[1:])
+        for flag in unread:
+            if flag.startswith("--") and _name_of(flag) in _INSTEAD:
+                raise SystemExit(f"{own.prog}: {_about_unknown(flag, set())}")
+        if checks_files:
+            _check_files(own.prog, given, recipe is not None)
 
     import transformers
 
-    class Parser(transformers.HfArgumentParser):
-        def error(self, message: str) -> NoReturn:
-            raise SystemExit(f"{script}: {message}")
+    class Others(transformers.HfArgumentParser):
+        error = _Flags.error
+        read = _Flags.read
 
-        def read(self, arguments: list[str]) -> dict[str, Any]:
-            """The values of the flags that are given, and only these."""
-            values, unknown = self.parse_known_args(arguments)
-            if unknown:
-                raise SystemExit(f"{script}: {_about_unknown(unknown[0], known)}")
-            return {name: value for name, value in vars(values).items() if value is not absent}
-
-    classes = (*groups, getattr(transformers, training_class))
-    known = {field.name for group in classes for field in dataclasses.fields(group)}
-    # Without abbreviations, so that a mistyped flag is not another one.
-    parser = Parser(
-        classes,
-        prog=script,
-        usage=f"{script} [RECIPE.yaml] [--flag value ...]; {script} --help lists the flags",
-        allow_abbrev=False,
-    )
+    training = getattr(transformers, training_class)
+    others = Others(training, prog=own.prog, usage=argparse.SUPPRESS, add_help=False, allow_abbrev=False)
+    known = {field.name for group in (*groups, training) for field in dataclasses.fields(group)}
     if "--help_all" in typed:
-        parser.set_defaults(**_defaults({"train_file": ""}, known, defaults or {}))
-        parser.print_help()
+        others.set_defaults(**_defaults({"train_file": ""}, known, defaults or {}))
+        own.print_help()
+        others.print_help()
         raise SystemExit(0)
-    absent = object()
-    parser.set_defaults(**dict.fromkeys(known, absent))
-    recipe: dict[str, Any] = {}
-    if typed and _is_recipe(typed[0]):
-        recipe, typed = parser.read(read_recipe(Path(typed[0]), known)), typed[1:]
-    given = parser.read(typed)
+    for action in others._actions:
+        action.default = argparse.SUPPRESS
+
+    def values(given: dict[str, Any], unread: list[str]) -> dict[str, Any]:
+        more, unknown = others.read(unread)
+        if unknown:
+            raise SystemExit(f"{own.prog}: {_about_unknown(unknown[0], known)}")
+        return given | more
+
+    of_recipe = {} if recipe is None else values(*own.read(read_recipe(recipe, known)))
+    given = values(given, unread)
     if "model_name_or_path" in given:
-        recipe = {name: value for name, value in recipe.items() if name not in FRESH_MODEL}
+        of_recipe = {name: value for name, value in of_recipe.items() if name not in FRESH_MODEL}
     try:
-        return from_values(groups, recipe | given, defaults, training_class)
+        return from_values(groups, of_recipe | given, defaults, training_class)
     except (ValueError, ImportError) as error:  # from TrainingArguments, about flags that do not fit together
         if importlib.util.find_spec("accelerate") is None:
             raise ModuleNotFoundError(str(error), name="accelerate") from error
-        raise SystemExit(f"{script}: {' '.join(str(error).split())}") from None
+        raise SystemExit(f"{own.prog}: {' '.join(str(error).split())}") from None
 
 
-def check_typed(groups: tuple[type, ...], typed: Sequence[str]) -> None:
-    """
-    Refuse known wrong flags, missing files and columns, before the imports of `parse`, which take seconds.
+class _Flags(argparse.ArgumentParser):
+    """The flags of dataclasses, without defaults, as `read` returns those that are given alone."""
 
-    Raises:
-        SystemExit: there is one.
-    """
-    script = Path(sys.argv[0]).name
-    own = {field.name for group in groups for field in dataclasses.fields(group)}
-    kinds = [kind for kind in vars(arguments).values() if dataclasses.is_dataclass(kind)]
-    of_any = {field.name for kind in kinds for field in dataclasses.fields(kind)}
-    given: dict[str, list[str]] = {}
-    for argument in typed:
-        name, equals, value = argument.partition("=")
-        if argument.startswith("--"):
-            given[name[2:].replace("-", "_")] = [value] if equals else []
-        elif given:
-            given[list(given)[-1]].append(argument)
-    wrong = {*_INSTEAD, *(word for words in _MEANT.values() for word in words.split())} - own
-    for name in given:
-        if name in wrong:
-            of_transformers = {key for key in _MEANT if key not in of_any}
-            raise SystemExit(f"{script}: {_about_unknown(f'--{name}', own | of_transformers)}")
+    def __init__(self, groups: tuple[type, ...], description: str, epilog: str, shows_all: bool) -> None:
+        script = Path(sys.argv[0]).name
+        super().__init__(
+            prog=script,
+            usage=f"{script} [RECIPE.yaml] [--flag value ...]",
+            description=description.strip(),
+            epilog=epilog,
+            formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=36, width=118),
+            add_help=False,
+            allow_abbrev=False,  # so that a mistyped flag is not another one
+            argument_default=argparse.SUPPRESS,
+        )
+        for group in groups:
+            section = self.add_argument_group(getattr(group, "_argument_group_name", group.__doc__))
+            hints = get_type_hints(group)
+            for field in dataclasses.fields(group):
+                is_shown = shows_all or field.name not in RECIPE_KEYS
+                options = {**_kind(hints[field.name]), "help": _help(field) if is_shown else argparse.SUPPRESS}
+                section.add_argument(f"--{field.name}", **options)
+        for name in ("output_dir", "resume_from_checkpoint"):  # of transformers, for the checks before its import
+            self.add_argument(f"--{name}", help=argparse.SUPPRESS)
+
+    def error(self, message: str) -> NoReturn:
+        raise SystemExit(f"{self.prog}: {message}")
+
+    def read(self, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+        """The values of the flags that are given, and what is not read."""
+        values, unread = self.parse_known_args(arguments)
+        return vars(values), unread
+
+
+def _kind(hint: Any) -> dict[str, Any]:
+    """How argparse reads a value of a type."""
+    arguments = get_args(hint)
+    if get_origin(hint) is Literal:
+        return {"choices": arguments, "metavar": "{" + ",".join(arguments) + "}"}
+    if get_origin(hint) is list:
+        of_one = _kind(arguments[0])
+        return {**of_one, "nargs": "+", "metavar": f"{of_one['metavar']} ..."}
+    if arguments:  # X | None
+        return _kind(arguments[0])
+    if hint is bool:
+        return {"type": _truth, "nargs": "?", "const": True, "metavar": "{true,false}"}
+    return {"type": hint, "metavar": {int: "N", float: "X"}.get(hint, "TEXT")}
+
+
+def _truth(text: str) -> bool:
+    if text.lower() in ("true", "yes", "t", "y", "1"):
+        return True
+    if text.lower() in ("false", "no", "f", "n", "0"):
+        return False
+    raise argparse.ArgumentTypeError(f"{text!r} is given: write true or false")
+
+
+def _help(field: dataclasses.Field[Any]) -> str:
+    is_list = field.default_factory is not dataclasses.MISSING
+    default = " ".join(map(str, field.default_factory())) if is_list else field.default
+    default = str(default).lower() if isinstance(default, bool) else default
+    return (field.metadata["help"] + ("" if default is None else f" (default: {default})")).replace("%", "%%")
+
+
+def _check_files(script: str, given: Mapping[str, Any], has_recipe: bool) -> None:
+    """Refuse missing files and columns and a folder that is not empty; a recipe may name others."""
     from ..data.columns import check_columns
+    from ..data.detect import detect
     from ..data.files import Options
-    from ..data.readers import first_rows, kind_of
+    from ..data.first_rows import FirstRows
     from ..files import ARGUMENTS, check_empty, folder_contents
 
     try:
         for name in ("train_file", "validation_file", "test_file"):
-            for path in map(Path, given.get(name, ()) if name in own else ()):
+            paths = given.get(name) or []
+            for path in map(Path, [paths] if isinstance(paths, str) else paths):
                 if not path.exists():
-                    kind_of(path, Options())
-        has_recipe = not "".join(typed[:1]).startswith("--")  # which may name the columns
-        output = Path("".join(given.get("output_dir", ())[:1]))
+                    detect(path)
+        output = Path(given.get("output_dir", ""))
         begins = "output_dir" in given and not {"resume_from_checkpoint", "seeds"} & given.keys()
-        begins &= "WORLD_SIZE" not in os.environ
+        begins &= not has_recipe and "WORLD_SIZE" not in os.environ
         exists = output.exists() or any(map(Path.is_file, output.parents))
-        if begins and not has_recipe and exists and not any(output.glob("checkpoint-*")):
+        if begins and exists and not any(output.glob("checkpoint-*")):
             check_empty(output, [name for name in folder_contents(output) if name != ARGUMENTS], "name another folder")
-        train = [Path(path) for path in given.get("train_file", ()) if path.endswith((".csv", ".tsv"))]
-        flags = {name: given.get(name, [])[:1] for name in ("text_column_name", "label_column_name")}
-        if len(train) == 1 and any(flags.values()) and "column_names" not in given and not has_recipe:
-            splits: Any = {"train": first_rows(train[0])}
-            for name, (value,) in ((name, value) for name, value in flags.items() if value):
+        flags = {name: given[name] for name in ("text_column_name", "label_column_name") if given.get(name)}
+        train = given.get("train_file")
+        is_table = isinstance(train, str) and train.endswith((".csv", ".tsv"))
+        if is_table and flags and "column_names" not in given and not has_recipe:
+            rows = detect(train, Options(as_rows=True)).stream()
+            splits: Any = {"train": FirstRows.of(list(itertools.islice(rows, 1000)))}
+            for name, value in flags.items():
                 present = splits["train"].column_names
                 columns = [value] if value in present else [each.strip() for each in value.split(",")]
-                used = [other for each in flags for other in flags[each] if each != name]
+                used = [other for each, other in flags.items() if each != name]
                 check_columns(splits, columns, f"--{name}", True, used)
     except UserError as error:
         raise SystemExit(f"{script}: {error}") from None
@@ -361,11 +378,16 @@ def read_recipe(path: Path, known: set[str]) -> list[str]:
 
 
 def _current(name: str) -> str:
-    return RENAMED.get(name.replace("-", "_"), name)
+    name = name.replace("-", "_")
+    return RENAMED.get(name, name)
 
 
 def _is_recipe(argument: str) -> bool:
     return not argument.startswith("-") and Path(argument).suffix in (".yaml", ".yml", ".json")
+
+
+def _name_of(flag: str) -> str:
+    return flag.split("=")[0].lstrip("-")
 
 
 def _about_unknown(argument: str, known: set[str]) -> str:
@@ -373,51 +395,11 @@ def _about_unknown(argument: str, known: set[str]) -> str:
         return f"{argument} follows a flag: write the recipe first."
     if not argument.startswith("-"):
         return f"{argument!r} belongs to no flag: write --flag {argument}."
-    name = argument.split("=")[0].lstrip("-").replace("-", "_")
-    return f"there is no flag {argument}.{_did_you_mean(name, known, '--')} --help_all lists all flags."
+    return f"there is no flag {argument}.{_did_you_mean(_name_of(argument), known, '--')} --help_all lists all flags."
 
 
 def _did_you_mean(name: str, known: set[str], prefix: str = "") -> str:
     if name in _INSTEAD:
         return _INSTEAD[name]
-    meant = [flag for flag, words in _MEANT.items() if name in words.split() and flag.split()[0] in known]
-    similar = (
-        meant or difflib.get_close_matches(name, sorted(known), n=1) or sorted(each for each in known if name in each)
-    )
+    similar = difflib.get_close_matches(name, sorted(known), n=1) or sorted(each for each in known if name in each)
     return f" Did you mean {prefix}{similar[0]}?" if similar else ""
-
-
-def _print_help(groups: tuple[type, ...], description: str, epilog: str) -> None:
-    """The script's own flags, and the most used training flags; without transformers, whose import takes seconds."""
-    script = Path(sys.argv[0]).name
-    parser = argparse.ArgumentParser(
-        usage=f"{script} [RECIPE.yaml] [--flag value ...]",
-        description=description.strip(),
-        epilog=epilog,
-        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=36, width=118),
-        add_help=False,
-    )
-    for group in groups:
-        section = parser.add_argument_group(getattr(group, "_argument_group_name", group.__doc__))
-        hints = get_type_hints(group)
-        for f in dataclasses.fields(group):
-            if f.name in RECIPE_KEYS:
-                continue
-            default = (
-                f.default if f.default_factory is dataclasses.MISSING else " ".join(map(str, f.default_factory()))
-            )
-            default = str(default).lower() if isinstance(default, bool) else default
-            text = f.metadata["help"] + ("" if default is None else f" (default: {default})")
-            section.add_argument(f"--{f.name}", metavar=_metavar(hints[f.name]), help=text.replace("%", "%%"))
-    parser.print_help()
-
-
-def _metavar(hint: Any) -> str:
-    """The placeholder of a flag's value in the help."""
-    if get_origin(hint) is Literal:
-        return "{" + ",".join(get_args(hint)) + "}"
-    if get_origin(hint) is list:
-        return f"{_metavar(get_args(hint)[0])} ..."
-    if get_args(hint):  # X | None
-        return _metavar(get_args(hint)[0])
-    return {int: "N", float: "X", bool: "{true,false}"}.get(hint, "TEXT")

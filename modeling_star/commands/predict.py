@@ -30,8 +30,8 @@ from . import LOG_LEVEL_HELP, LOG_LEVELS
 if TYPE_CHECKING:
     from ..data.text_types import Text
     from ..inference.output_rows import InputColumns, Prediction, Source
-    from ..inference.prediction import SavedModel
     from ..inference.prediction_files import Processes
+    from ..inference.saved_model import SavedModel
 
 
 _SECONDS_OF_A_LINE = 30  # of progress in a file
@@ -204,8 +204,9 @@ def check_packages(arguments: argparse.Namespace) -> None:
 def predict(arguments: argparse.Namespace, processes: "Processes") -> None:
     """Check everything that is given, then load the model, predict, print or write."""
     from ..inference.output_rows import as_json, check_output, rounded
-    from ..inference.prediction import Predictor, outline
+    from ..inference.prediction import Predictor
     from ..inference.prediction_files import output_columns, predict_parts, predict_to_file, predict_windows
+    from ..inference.saved_model import outline
 
     output = arguments.output_file
     if output is not None and processes.index == 0:  # another process may come when all is written
@@ -256,8 +257,8 @@ def predict(arguments: argparse.Namespace, processes: "Processes") -> None:
 
 def load_saved(name: str, trust_remote_code: bool) -> "SavedModel":
     """What is known of a model without its weights."""
-    from ..inference.prediction import SavedModel
-    from ..training.sources import check_folder
+    from ..inference.saved_model import SavedModel
+    from ..sources import check_folder
 
     check_folder("MODEL", name)
     from ..training.named_models import loading  # imports transformers

@@ -323,15 +323,8 @@ def join_label_columns(
     splits: DatasetDict, label_column_name: str | None, drop_empty: bool = False
 ) -> tuple[DatasetDict, tuple[str, ...] | None]:
     """
-    Join columns of 0 and 1, one per label and separated by commas in the flag (`toxic,insult`), to a column of lists.
-
-    Args:
-        splits: with 0 and 1, or true and false, in each of these columns. A row has no label if all are empty or -1.
-        label_column_name: the names; `None`, or the name of one column, changes nothing.
-        drop_empty: a row with an empty cell has no label, instead of being an error.
-
-    Returns:
-        The splits, and the names in their order, or `None` if nothing changed.
+    Join columns of 0 and 1, one per label, named with commas (`toxic,insult`), to a column of lists; and the names, or
+    `None`. A row whose cells are all empty or -1 has no label; with `drop_empty` one with an empty cell neither.
     """
     names = tuple(name.strip() for name in (label_column_name or "").split(",") if name.strip())
     if len(names) < 2 or any(label_column_name in dataset.column_names for dataset in splits.values()):

@@ -19,7 +19,7 @@ from ..models.token_layout import TokenLayout
 from ..models.word_matcher import WordMatcher
 from .labels import IGNORE_INDEX
 from .lexicon import Lexicon
-from .packing import Chunk, block_rows
+from .packing import Chunk
 
 
 # Of the masked tokens, a draw below the first number gives [MASK], one below the second a random token.
@@ -46,11 +46,7 @@ class MaskingUnits:
 
     def first_tokens(self, ids: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
         """
-        The first token of each token's unit, `[N]`.
-
-        Args:
-            ids: `[N]`, the tokens of some pieces, one piece after the other.
-            lengths: tokens of each piece.
+        The first token of each token's unit `[N]`, for the ids `[N]` of pieces of some lengths, one after the other.
         """
         if self.continues is None and self.matcher is None:
             return np.arange(len(ids))
@@ -80,14 +76,13 @@ class MaskingUnits:
 @dataclass
 class MaskingCollator:
     """
-    Collates blocks into model inputs with masked tokens.
+    Collates blocks into model inputs with masked tokens, a row for each piece: no model mixes documents.
 
     Args:
         mask_id, pad_id: token ids.
         special: `[V]`, bool: entries that are never masked, and never replace others.
         units: the units of masking.
         probability: of a unit to be masked.
-        columns: n, tokens of a block; `None`: the number of tokens of the fullest block of a batch.
     """
 
     mask_id: int
@@ -95,15 +90,12 @@ class MaskingCollator:
     special: np.ndarray
     units: MaskingUnits
     probability: float
-    columns: int | None
 
     def __post_init__(self) -> None:
         self.ordinary = np.flatnonzero(~self.special)
 
     @classmethod
-    def of(
-        cls, tokenizer: PreTrainedTokenizerBase, lexicon: Lexicon | None, probability: float, columns: int | None
-    ) -> "MaskingCollator":
+    def of(cls, tokenizer: PreTrainedTokenizerBase, lexicon: Lexicon | None, probability: float) -> "MaskingCollator":
         """Raise a UserError where the tokenizer has no mask token, or the probability is not between 0 and 1."""
         if tokenizer.mask_token_id is None:
             raise UserError(
@@ -117,29 +109,29 @@ class MaskingCollator:
         special[ids] = False
         special[tokenizer.all_special_ids] = True
         pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.mask_token_id
-        return cls(tokenizer.mask_token_id, pad_id, special, MaskingUnits(lexicon), probability, columns)
+        return cls(tokenizer.mask_token_id, pad_id, special, MaskingUnits(lexicon), probability)
 
     def __call__(self, blocks: list[list[Chunk]]) -> dict[str, Tensor]:
         """
         Args:
-            blocks: B lists of pieces.
+            blocks: lists of pieces, S in all.
 
         Returns:
-            `input_ids`, `attention_mask`, `sequence_ids` (the number of a document in its block, from 1 on; 0 at
-            padding) and `labels` (-100 at tokens that are not masked), `[B, n]` each.
+            `input_ids`, `attention_mask` and `labels` (-100 at tokens that are not masked), `[S, m]` each with m the
+            tokens of the longest piece; `blocks`, the number of each row's block in the batch, `[S]`.
         """
         pieces = [piece for block in blocks for piece in block]
         ids = np.concatenate([piece.ids for piece in pieces]).astype(np.int64)
         is_masked, given = self._mask(ids, pieces)
-        # Padding has the index -1, the last value.
-        inputs = np.append(given, self.pad_id)
-        labels = np.append(np.where(is_masked, ids, IGNORE_INDEX), IGNORE_INDEX)
-        tokens, sequences = block_rows(blocks, self.columns)
+        lengths = np.array([len(piece.ids) for piece in pieces])
+        is_token = np.arange(lengths.max()) < lengths[:, None]
+        inputs, labels = (np.full(is_token.shape, padding) for padding in (self.pad_id, IGNORE_INDEX))
+        inputs[is_token], labels[is_token] = given, np.where(is_masked, ids, IGNORE_INDEX)
         return {
-            "input_ids": torch.from_numpy(inputs[tokens]),
-            "attention_mask": torch.from_numpy((sequences > 0).astype(np.int64)),
-            "sequence_ids": torch.from_numpy(sequences),
-            "labels": torch.from_numpy(labels[tokens]),
+            "input_ids": torch.from_numpy(inputs),
+            "attention_mask": torch.from_numpy(is_token.astype(np.int64)),
+            "labels": torch.from_numpy(labels),
+            "blocks": torch.from_numpy(np.repeat(np.arange(len(blocks)), list(map(len, blocks)))),
         }
 
     def _mask(self, ids: np.ndarray, pieces: list[Chunk]) -> tuple[np.ndarray, np.ndarray]:

@@ -112,12 +112,7 @@ def find_classification_columns(
     text_column_name: str | Sequence[str] | None = None,
     label_column_name: str | None = None,
 ) -> tuple[tuple[str, ...], str]:
-    """
-    The one or two text columns and the label column.
-
-    Args:
-        text_column_name: a name, two names, or two in one text with a comma between them.
-    """
+    """The one or two text columns, which may be named in one text with a comma between them, and the label column."""
     example = _example(splits)
     is_named = text_column_name is not None or label_column_name is not None
     if not is_named and list_names(example) and not text_names(example):
@@ -143,12 +138,7 @@ def find_classification_columns(
 def find_reading_columns(
     splits: DatasetDict, text_column_name: str | None = None, label_column_name: str | None = None
 ) -> tuple[str, str, str]:
-    """
-    The columns of the questions, of their contexts and of the answers.
-
-    Args:
-        text_column_name: the first two, with a comma between them.
-    """
+    """The columns of the questions, of their contexts and of the answers; the first two are named with a comma."""
     present = _example(splits).column_names
     answers = _called(_ANSWERS, present)
     if not (label_column_name or answers) and "train" in splits:

@@ -88,13 +88,8 @@ def not_utf8(
     source: str, lines: Iterable[bytes], convert: Callable[[str], str], is_numbered: bool = True
 ) -> UserError:
     """
-    The error of a text that is not UTF-8.
-
-    Args:
-        source: its name.
-        lines: its lines.
-        convert: the line to write, from the call of `iconv`.
-        is_numbered: whether the first of the lines is that of the source.
+    The error of a text that is not UTF-8; `convert` makes the line to write of the call of `iconv`, and `is_numbered`
+    says whether the first of the lines is that of the source.
     """
     first, start, others, readable = 0, b"", b"", 0
     for number, line in enumerate(lines, 1):
@@ -133,10 +128,7 @@ def is_wide(start: bytes) -> bool:
 
 def likely_encoding(content: bytes) -> str | None:
     """
-    The encoding of bytes that are not UTF-8, by the name of `iconv`; `None` where none is likely.
-
-    Args:
-        content: the beginning of a text, or some of its lines.
+    The encoding of the beginning of a text, or of some lines, by the name of `iconv`; `None` where none is likely.
     """
     if is_wide(content):
         return _wide_encoding(content)

@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
 def aggregation_for(tokenizer: "PreTrainedTokenizerBase") -> Literal["first", "simple"]:
     """
-    The `aggregation_strategy` for a tokenizer: "first" where words are cut into tokens, of which training labels the
-    first alone; "simple" where each token is a word. Other strategies take everything between blanks for one word
-    there: "Oslo." with its full stop, and a whole Chinese sentence.
+    The `aggregation_strategy`: "first" where words are cut into tokens, of which training labels the first alone, or
+    "simple" where each token is a word. Others take everything between blanks for a word: "Oslo." with its full stop.
     """
     return "simple" if word_marker(tokenizer) is None else "first"
 
@@ -59,13 +58,13 @@ class EntityGroups:
             open_kind = kind if prefix in ("B", "I") else None
         return list(itertools.pairwise([*firsts, len(labels)]))
 
-    def __call__(self, labels: np.ndarray) -> list[tuple[str, int, int]]:
-        """Entities of labels `[n]`: their type, their first word and the one after their last."""
-        if (labels == self.outside).all():
+    def __call__(self, labels: np.ndarray, with_outside: bool = False) -> list[tuple[str, int, int]]:
+        """Entities of labels `[n]`, words with O too if asked: type, first word, and the one after the last."""
+        if not with_outside and (labels == self.outside).all():
             return []
         numbers = labels.tolist()
         groups = [(numbers[first], first, last) for first, last in self.bounds(numbers)]
-        kept = [group for group in groups if group[0] != self.outside]
+        kept = [group for group in groups if with_outside or group[0] != self.outside]
         return [(self.kind(label), first, last) for label, first, last in kept]
 
     def kind(self, label: int) -> str:

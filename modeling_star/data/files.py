@@ -31,12 +31,6 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 
-FORMATS = {
-    **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
-    **{".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"},
-    **dict.fromkeys((".txt", ".conll", ".conllu", ".conllup", ".cupt", ".bio", ".iob", ".iob2", ".bmes"), "conll"),
-}
-"""The format of a file by its ending (before `.gz`)."""
 SampleBy = Literal["line", "paragraph", "file"]
 """One document of a `.txt` file with running text; an empty line ends a paragraph."""
 
@@ -49,11 +43,16 @@ class Options(NamedTuple):
     What a user says about a file.
 
     Attributes:
-        column_names, sample_by, cache_dir: see `readers.read_file`.
+        column_names, sample_by, with_spans, cache_dir: see `readers.read_file`.
+        as_rows: read rows with columns, also from an annotation tool.
+        as_texts: a text per line is expected where a file has no columns, as in prediction.
     """
 
     column_names: Sequence[str] | None = None
     sample_by: SampleBy | None = None
+    with_spans: bool = True
+    as_rows: bool = False
+    as_texts: bool = False
     cache_dir: str | None = None
 
 
@@ -61,17 +60,6 @@ def ending_of(path: Path) -> str:
     """The ending of a file, before that of its packing."""
     name = path.name.lower()
     return Path(name.removesuffix(Path(name).suffix) if name.endswith(tuple(_UNPACK)) else name).suffix
-
-
-def is_data(path: Path) -> bool:
-    """Whether a path is a file with one of the endings in `FORMATS`."""
-    return path.is_file() and ending_of(path) in FORMATS
-
-
-def is_table(path: str | Path) -> bool:
-    """Whether the ending of a file implies columns; `.txt` and unknown ones do not."""
-    ending = ending_of(Path(path))
-    return ending in FORMATS and ending != ".txt"
 
 
 @contextmanager
@@ -90,44 +78,38 @@ def reading(path: Path) -> Iterator[None]:
         if "corresponds to no data" in str(cause):
             raise no_rows(path) from None
         if isinstance(cause, UnicodeError):
-            raise _not_utf8(path) from error
+            raise wrong_encoding(path) from error
         if isinstance(cause, (gzip.BadGzipFile, EOFError, zlib.error)):
             raise UserError(f"{path} is a broken or incomplete gzip file ({cause}). Write it again.") from error
         raise UserError(f"{path} could not be read: {cause}") from error
 
 
 def open_text(path: Path, newline: str | None = None, errors: str = "strict") -> IO[str]:
-    """
-    Open a UTF-8 text file, unpacked if its first bytes are those of gzip, bzip2 or Zstandard.
-
-    Args:
-        newline, errors: as in `open`; newline="" keeps the line ends.
-
-    Raises:
-        UserError: the file is UTF-16 or UTF-32, which can be UTF-8 with zeros too.
-    """
-    with open_bytes(path) as content:
-        if is_wide(content.read(1 << 10)):
-            raise _not_utf8(path)
-    return io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", newline=newline, errors=errors)
+    """Open a UTF-8 text file, packed or not; UTF-16 and UTF-32, which can be UTF-8 with zeros, are errors."""
+    content = open_bytes(path)
+    if is_wide(content.peek(1 << 10)[: 1 << 10]):
+        content.close()
+        raise wrong_encoding(path)
+    return io.TextIOWrapper(content, encoding="utf-8-sig", newline=newline, errors=errors)
 
 
-def open_bytes(path: Path) -> IO[bytes]:
-    """Open a file, unpacked if its first bytes are those of gzip, bzip2 or Zstandard."""
-    with open(path, "rb") as file:
-        start = file.read(4)
+def open_bytes(path: Path) -> Any:
+    """Open a file, unpacked if its first bytes are those of gzip, bzip2 or Zstandard; it has `peek`."""
+    file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
+    start = file.peek(4)[:4]
+    if not start.startswith((b"\x1f\x8b", b"BZh", b"\x28\xb5\x2f\xfd")):
+        return file
+    file.close()
     if start.startswith(b"\x1f\x8b"):
-        return cast(IO[bytes], gzip.open(path))
+        return gzip.open(path)
     if start.startswith(b"BZh"):
         return bz2.open(path)
-    if start == b"\x28\xb5\x2f\xfd":
-        import pyarrow
+    import pyarrow
 
-        return cast(IO[bytes], pyarrow.input_stream(str(path), compression="zstd"))
-    return open(path, "rb")
+    return io.BufferedReader(pyarrow.input_stream(str(path), compression="zstd"))
 
 
-def _not_utf8(path: Path) -> UserError:
+def wrong_encoding(path: Path) -> UserError:
     """The error of a file in another encoding, with the line that converts it."""
     unpack = _UNPACK.get(path.suffix)
     name, given = Path(path.stem) if unpack else path, shlex.quote(str(path))
@@ -163,10 +145,8 @@ def missing_file(path: Path) -> str:
 @cache
 def source_version(*modules: str) -> str:
     """
-    A hash of the source of modules, for a field of an object whose results `datasets` caches.
-
-    `datasets` identifies a cache by an object's fields, not by the code that it imports: without this field, a newer
-    version of this package would read the cache of an older one.
+    A hash of the source of modules, for a field of an object whose results `datasets` caches: it identifies a cache by
+    an object's fields, and would read that of an older version of this package.
     """
     version = blake2b(digest_size=8)
     for name in modules:
@@ -176,19 +156,16 @@ def source_version(*modules: str) -> str:
 
 @cache
 def _readers_version() -> bytes:
-    """A hash of this module and of those of the formats."""
-    paths = [Path(__file__), *sorted(Path(__file__).parent.glob("formats/*.py"))]
+    """A hash of this module, of `detect` and of the formats."""
+    folder = Path(__file__).parent
+    paths = [Path(__file__), folder / "detect.py", *sorted(folder.glob("formats/*.py"))]
     return blake2b(b"".join(path.read_bytes() for path in paths), digest_size=8).digest()
 
 
 def cached_copy(path: Path, options: Options, ending: str, write: Callable[[Path], None]) -> Path:
     """
-    A copy of a file in another format, in the folder of the cache.
-
-    Args:
-        options: of the reading, on which the copy depends too.
-        ending: of the copy's name.
-        write: writes the copy. It is called only if there is none of this file with these options by this code.
+    A copy of a file in another format, in the folder of the cache; `write` is called only if there is none of this
+    file with these options by this code.
     """
     from datasets import config
 
@@ -219,13 +196,7 @@ def load_file(builder: str, path: Path, options: Options, **more: Any) -> Datase
 def copied_rows(
     path: Path, options: Options, types: Mapping[str, pyarrow.DataType], rows: Iterable[Sequence[Any]]
 ) -> Dataset:
-    """
-    Rows as a Dataset, from a copy of them in the cache, which is mapped into memory.
-
-    Args:
-        types: of the columns.
-        rows: the cells of each, in the order of the columns.
-    """
+    """Rows, cells in the order of `types`, as a Dataset of a copy in the cache, which is mapped into memory."""
     import pyarrow
     from datasets import Dataset
 

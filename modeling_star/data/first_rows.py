@@ -1,6 +1,6 @@
 """The first rows of a file, with what `columns` and `word_rows` ask of a `datasets.Dataset`, without importing it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 
@@ -23,6 +23,12 @@ class FirstRows:
         self._columns = dict(columns)
         self.column_names = list(self._columns)
         self.features = {name: _type(cells) for name, cells in self._columns.items()}
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Any]]) -> "FirstRows":
+        """The columns of some rows."""
+        names = dict.fromkeys(name for row in rows for name in row)
+        return cls({name: [row.get(name) for row in rows] for name in names})
 
     def __len__(self) -> int:
         return max(map(len, self._columns.values()), default=0)

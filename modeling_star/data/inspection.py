@@ -100,12 +100,8 @@ def _first_rows(split: str, rows: Dataset) -> Dataset:
 
 def count_entities(ids: np.ndarray, starts: np.ndarray, labels: Sequence[str]) -> dict[str, int]:
     """
-    The number of entities of each type.
-
-    Args:
-        ids: of all words `[W]`, negative where there is no label.
-        starts: the index of the first word of each sentence.
-        labels: all of them tags of entities, or O.
+    The number of entities of each type, by the ids `[W]` of all words, negative without a label, and the index of the
+    first word of each sentence.
     """
     tags = [entity_tag(name) or ("O", "") for name in labels]
     kinds = sorted({kind for _, kind in tags if kind})

@@ -180,13 +180,8 @@ def label_ids(
     names: Mapping[str, set[str]], declared: Sequence[str], label_list: Sequence[str] | None
 ) -> tuple[tuple[str, ...], dict[str, int]]:
     """
-    The label list, and the id of every name.
-
-    Args:
-        names: split -> the names that occur in it.
-        declared: the names of a `ClassLabel`, in their order.
-        label_list: a saved model's labels. If it has only the default names (`has_names`), whole numbers in the data
-            are its ids, and the names of as many labels in the data replace it.
+    The label list, and the id of every name, by the names in each split, those of a `ClassLabel` in their order, and a
+    saved model's, whose default names (`has_names`) stand for whole numbers, or are replaced by as many in the data.
     """
     present = {name for split in names.values() for name in split}
     for split, here in names.items():

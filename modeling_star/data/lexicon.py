@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from transformers.utils import logging
 
 from ..models.vocabulary import Vocabulary
 from ..models.word_marks import word_marker
-from ..models.word_matcher import LexiconKind, build_table
+from ..models.word_matcher import LexiconKind
 from .files import open_text
 from .vectors import read_vectors, words_of_vectors
 
@@ -211,11 +210,6 @@ class Lexicon:
             "entries continue one."
         )
         return cls("whole_word", max_word_length, continues=continues, alone=alone)
-
-    @cached_property
-    def table(self) -> tuple[Tensor, Tensor]:
-        """Of a `"words"` lexicon the hash table `[S, L]` (int32, -1 where empty) and its multipliers `[2]`."""
-        return build_table(self.words)
 
 
 # ------ text to rows of ids

@@ -7,7 +7,7 @@ separate sequence: the model's output for it and its masks do not depend on the 
 
 from array import array
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from datasets import Dataset
 from pyarrow.compute import list_value_length
-from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 from transformers import PreTrainedTokenizerBase
 
@@ -35,11 +34,7 @@ _TRAINING, _EVALUATION = 1, 2
 
 class Chunk(NamedTuple):
     """
-    A piece of a document, a sequence in a block.
-
-    Attributes:
-        ids: its tokens `[l]`, special ones included.
-        key: the seed of its masks, some whole numbers.
+    A piece of a document: its tokens `[l]`, special ones included, and the seed of its masks, some whole numbers.
     """
 
     ids: np.ndarray
@@ -48,15 +43,7 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class PieceEncoder:
-    """
-    Cuts documents into pieces. A class, so that worker processes can unpickle it.
-
-    Args:
-        tokenizer: a fast one; its special tokens are in every piece.
-        column: of the documents.
-        size: n, the most tokens of a piece.
-        version: see `source_version`.
-    """
+    """Cuts documents into pieces of at most `size` tokens. A class, so that worker processes can unpickle it."""
 
     tokenizer: PreTrainedTokenizerBase
     column: str
@@ -93,11 +80,7 @@ def _take(texts: Iterator[str], characters: int) -> list[str]:
 
 
 def to_pieces(texts: Dataset, encode: PieceEncoder, split: str) -> Dataset:
-    """The pieces of all documents in their order, one row of `input_ids` each.
-
-    Raises:
-        UserError: there are no pieces.
-    """
+    """The pieces of all documents in their order, one row of `input_ids` each."""
     mean = texts.data.nbytes // texts.data.num_rows + 1
     pieces = texts.map(
         encode,
@@ -182,56 +165,3 @@ class Blocks(TorchDataset):
 def packing_efficiency(blocks: Blocks, size: int) -> float:
     """The share of the blocks' tokens that are no padding."""
     return float(blocks.lengths.sum()) / (len(blocks) * size)
-
-
-def unpack_documents(sequence_ids: Tensor, *columns: tuple[Tensor, int]) -> tuple[Tensor, ...]:
-    """
-    One row for each document of some blocks.
-
-    Axes: B blocks  n their tokens  S documents  m longest document
-
-    Args:
-        sequence_ids: `[B, n]`, the number of each token's document in its block, from 1 on; 0 at padding.
-        columns: `[B, n]` each with its value at padding.
-
-    Returns:
-        The mask of the rows `[S, m]`, 1 at tokens; the block of each row `[S]`; and each column as `[S, m]`.
-    """
-    real = sequence_ids > 0
-    count, n = sequence_ids.shape
-    # Numbers that are unique in the batch.
-    numbers = torch.arange(count, device=real.device)[:, None] * (n + 1) + sequence_ids
-    unique, lengths = torch.unique_consecutive(numbers[real], return_counts=True)
-    longest = int(lengths.max()) if len(lengths) else 0
-    mask = torch.arange(longest, device=real.device) < lengths[:, None]
-    rows = []
-    for column, padding in columns:
-        row = column.new_full(mask.shape, padding)
-        row[mask] = column[real]
-        rows.append(row)
-    return mask.long(), unique // (n + 1), *rows
-
-
-def block_rows(blocks: Iterable[list[Chunk]], columns: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """
-    Lay out blocks of pieces as padded rows.
-
-    Args:
-        blocks: B of them.
-        columns: n; `None`: the number of tokens of the fullest block.
-
-    Returns:
-        `[B, n]` each: the number of a token among all tokens of the blocks, -1 at padding; and the number of its
-        document in the block, from 1 on, 0 at padding.
-    """
-    lengths = [[len(piece.ids) for piece in block] for block in blocks]
-    width = max(map(sum, lengths)) if columns is None else columns
-    tokens = np.full((len(lengths), width), -1)
-    sequences = np.zeros((len(lengths), width), dtype=np.int64)
-    count = 0
-    for row, pieces in enumerate(lengths):
-        total = sum(pieces)
-        tokens[row, :total] = np.arange(count, count + total)
-        sequences[row, :total] = np.repeat(np.arange(1, len(pieces) + 1), pieces)
-        count += total
-    return tokens, sequences

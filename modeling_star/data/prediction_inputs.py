@@ -11,11 +11,11 @@ from typing import Any
 
 from ..errors import UserError
 from .columns import ONE_WORD, TAGS, text_columns
+from .detect import DataFile, detect, is_data, is_span_folder
 from .encodings import HALF_CHARACTER, is_wide, not_utf8, warn_of_halves
-from .files import FORMATS, ending_of, is_data, is_table, missing_file, open_bytes, open_text, reading
+from .files import Options, ending_of, missing_file, open_bytes, reading
 from .first_rows import FirstRows
 from .labels import literal_list
-from .readers import has_blocks, has_columns, is_span_folder, is_tagged, read_file, read_span_texts, stream_rows
 from .text_types import QuestionContext, Text, joined
 from .word_rows import Keys, check_order, find_keys, group_rows, has_word_rows, no_keys
 from .writing_systems import between_words
@@ -28,12 +28,8 @@ _ROWS_INSPECTED = 1000
 @dataclass(frozen=True)
 class Texts:
     """
-    The texts of a file.
-
-    Args:
-        columns: the columns of its rows; none of a file of lines, or of an annotation tool.
-        plain: those of them that hold a text, or two, as it is predicted, and not its words.
-        rows: the number of each line or row, from 0, its text, and its cells by column. Rows without text are omitted.
+    The columns of a file's rows, none of lines; those with texts as they are predicted, not as words; and the number
+    of each line or row, from 0, its text, and its cells by column. Rows without text are omitted.
     """
 
     columns: tuple[str, ...]
@@ -85,34 +81,37 @@ def open_texts(
     path = Path(path)
     if not path.is_file() and not is_span_folder(path):
         raise UserError(f"{missing_file(path)} Write --file texts.txt")
-    if not (pairs or contexts or questions or text_column_name or column_names):
-        texts = read_span_texts(path, trained_on)
-        if texts is not None:
-            return _as_lines((number, _without_halves(text)) for number, text in enumerate(texts) if text.strip())
-    if column_names is None and trained_columns and has_columns(path, trained_columns):
-        column_names = trained_columns
+    options = Options(column_names, as_rows=bool(pairs or contexts or questions or text_column_name), as_texts=True)
+    file = detect(path, options)
+    if file.format == "span_json" and trained_on is not None and file.module.has_column(file, trained_on):
+        file = detect(path, options._replace(as_rows=True))
+    if column_names is None and trained_columns and file.has_columns(trained_columns):
+        file = file.with_columns(trained_columns)
         logger.info("%s has the columns of the training: %s", path, ", ".join(trained_columns))
-    if not (is_table(path) or column_names or is_tagged(path)):
-        if text_column_name is not None:
-            raise UserError(f"{path} has lines of text and no columns: omit --text_column_name.")
-        return _as_lines(_lines_of_file(path, pairs))
+    if file.format == "running_text":
+        for flag, named in {"text_column_name": text_column_name, "column_names": column_names}.items():
+            if named is not None:
+                raise UserError(f"{path} has lines of text and no columns: omit --{flag}.")
+        return _as_lines(_lines_of_file(file, pairs))
+    if file.has_texts:
+        texts = enumerate(file.texts())
+        return _as_lines((number, _without_halves(text)) for number, text in texts if text.strip())
     if contexts or questions:
         from datasets import Dataset
 
         from .squad import flatten_squad  # needs torch
 
-        whole = read_file(path, column_names=column_names)
+        whole = file.read()
         flat = flatten_squad(whole)
         # Questions in SQuAD's nested form share a context.
         read = Dataset.from_dict({"context": flat.unique("context")}) if contexts and flat is not whole else flat
         sample: Any = read
         rows: Iterator[dict[str, Any]] = iter(read)
     else:
-        rows = stream_rows(path, column_names)
+        rows = file.stream()
         first = list(itertools.islice(rows, _ROWS_INSPECTED))
         rows = itertools.chain(first, rows)
-        names = dict.fromkeys(name for row in first for name in row)
-        sample = FirstRows({name: [row.get(name) for row in first] for name in names})
+        sample = FirstRows.of(first)
     if tags and text_column_name is None and trained_on not in sample.column_names:
         words = [name for name in sample.column_names if name.casefold() in ONE_WORD]
         text_column_name = words[0] if len(words) == 1 else None
@@ -155,9 +154,9 @@ def _standard_input(pairs: bool) -> Iterator[tuple[int, Text]]:
             raise not_utf8("Standard input", error.object.splitlines(True), str, is_numbered=False) from error
 
 
-def _lines_of_file(path: Path, pairs: bool) -> Iterator[tuple[int, Text]]:
-    with reading(path), open_text(path) as lines:
-        yield from _of_lines(str(path), (line.rstrip("\n") for line in lines), pairs)
+def _lines_of_file(file: DataFile, pairs: bool) -> Iterator[tuple[int, Text]]:
+    with reading(file.path), file.head.open() as lines:
+        yield from _of_lines(str(file.path), (line.rstrip("\n") for line in lines), pairs)
 
 
 def _texts_of_rows(
@@ -231,7 +230,10 @@ def data_files(paths: Sequence[str]) -> list[str]:
 def count_rows(path: str | Path) -> int | None:
     """About how many rows a file has, for a progress bar; `None` where only reading it all would say."""
     path = Path(path)
-    if not path.is_file() or has_blocks(path):
+    if not path.is_file():
+        return None
+    format = detect(path, Options(as_texts=True)).format
+    if format == "conll" or ending_of(path) == ".json":  # a row takes several lines
         return None
     if path.name.endswith(".parquet"):
         from pyarrow.parquet import ParquetFile
@@ -240,7 +242,7 @@ def count_rows(path: str | Path) -> int | None:
             return ParquetFile(path).metadata.num_rows
     with reading(path), open_bytes(path) as file:
         lines = sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
-    return max(lines - (FORMATS.get(ending_of(path)) in ("csv", "tsv")), 0)  # without the header line
+    return max(lines - (format == "tables"), 0)  # without the header line
 
 
 def _of_lines(source: str, lines: Iterable[str], pairs: bool) -> Iterator[tuple[int, Text]]:

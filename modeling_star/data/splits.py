@@ -23,8 +23,10 @@ from datasets.exceptions import DatasetsError
 
 from ..errors import UserError
 from .columns import list_names, listed
+from .detect import is_span_folder
+from .files import Options
 from .labels import row_ref
-from .readers import columns_like, is_span_folder, read_file
+from .readers import read_splits
 
 
 logger = logging.getLogger(__name__)
@@ -83,7 +85,7 @@ def load_splits(
 
     Args:
         dataset_name, dataset_config_name, cache_dir, token, revision: as in `datasets.load_dataset`.
-        files: split -> path (`None`: no such split); formats can be mixed, see `files.FORMATS`.
+        files: split -> path (`None`: no such split); formats can be mixed, see `detect`.
         column_names, with_spans: see `readers.read_file`.
     """
     paths = {split: path for split, path in (files or {}).items() if path is not None}
@@ -93,11 +95,7 @@ def load_splits(
             raise UserError(f"{dataset_name} has labelled spans of characters: --train_file {dataset_name}")
         options = {"cache_dir": cache_dir, "token": token, "revision": revision}
         return load_named(dataset_name, dataset_config_name, **options)
-    train = paths.get("train")
-    rows = {
-        split: read_file(path, cache_dir, None, column_names or columns_like(path, train), with_spans)
-        for split, path in paths.items()
-    }
+    rows = read_splits(paths, Options(column_names, with_spans=with_spans, cache_dir=cache_dir))
     return with_validation_name(DatasetDict(rows))
 
 

@@ -50,13 +50,9 @@ _WINDOW = ("begin", "first", "no_answer")
 
 @dataclass(frozen=True)
 class ReadingData(Labelled):
-    """Questions about contexts, with spans of them as answers.
-
-    Attributes:
-        splits: rows with `id`, `question`, `context` (texts) and `answers` (lists `text` and `answer_start`, empty
-            where the context has no answer); a split without labels lacks `answers`.
-        label_column: "answers".
-        label_list: empty: spans have no names.
+    """
+    Rows with `id`, `question`, `context` and `answers`, lists `text` and `answer_start`, empty without an answer; a
+    split without labels lacks `answers`.
     """
 
     splits: DatasetDict
@@ -92,10 +88,8 @@ class _Unfolder:
 
 def _collect(item: dict[str, Any], above: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     """
-    Add the questions below an article, a paragraph or a question to `rows`, each with its context.
-
-    Raises:
-        UserError: an item of `qas` is no question of SQuAD's form, as in the first files of CMRC 2018.
+    Add the questions below an article, a paragraph or a question to `rows`, each with its context; an item of `qas`
+    that is no question, as in the first files of CMRC 2018, is an error.
     """
     level = next((name for name in _NESTED if item.get(name) is not None), None)
     if level is not None:
@@ -247,10 +241,8 @@ class _RowReader:
 
 def _read_answers(row: Mapping[str, Any], column: str) -> dict[str, list[Any]] | None:
     """
-    The answers of a row as an object of lists; `None` where they cannot be read. An empty text is no answer.
-
-    They are an object of lists or of one answer, a list of objects, either of them in a text (csv), or one or several
-    texts with a column `answer_start`.
+    The answers of a row as an object of lists; `None` for other forms than an object of lists or of one answer, a list
+    of objects, either of them in a text (csv), or texts beside a column `answer_start`. An empty text is no answer.
     """
     cell = row[column]
     if isinstance(cell, str):

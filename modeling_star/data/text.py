@@ -18,14 +18,7 @@ SPLITS = ("train", "validation", "test")
 
 @dataclass(frozen=True)
 class TextData:
-    """
-    Documents.
-
-    Attributes:
-        splits: rows with `text_column`.
-        text_column: the column of the documents, none of which is empty.
-        label_list: empty, as there are no labels.
-    """
+    """Rows with documents in `text_column`, none of which is empty; there are no labels."""
 
     splits: DatasetDict
     text_column: str
@@ -39,15 +32,8 @@ class TextData:
 @dataclass(frozen=True)
 class TextSource:
     """
-    The arguments of `load_texts`.
-
-    Attributes:
-        files: split -> paths, in any format of `readers`; a `.txt` file is running text.
-        sample_by: one document of a `.txt` file.
-        dataset_name, dataset_config_name: as in `datasets.load_dataset`, instead of files.
-        text_column_name: the column of the texts; `None`: one with a known name.
-        limits: split -> maximum number of documents.
-        cache_dir, token, revision: as in `datasets.load_dataset`.
+    The arguments of `load_texts`: split -> paths, or a data set as in `datasets.load_dataset`; the document of a
+    `.txt` file; the column of the texts, a known name by default; the most documents of each split.
     """
 
     files: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
@@ -62,12 +48,7 @@ class TextSource:
 
 
 def load_texts(source: TextSource) -> TextData:
-    """
-    The documents of files, several per split, or of a data set.
-
-    Raises:
-        UserError: no data or both kinds are given, or they cannot be read.
-    """
+    """The documents of files, several per split, or of a data set."""
     paths = {split: named for split, named in source.files.items() if named}
     check_source(source.dataset_name, itertools.chain(*paths.values()))
     tables: dict[str, list[Dataset]] = {

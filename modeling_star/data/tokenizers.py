@@ -253,12 +253,8 @@ def warn_about_cuts(
     features: Dataset, split: str, limit: int | None, advice: str, of: Sequence[str] = ("input_ids",)
 ) -> Dataset:
     """
-    Report the tokens that were cut, as a warning if they are more than a few, and drop the columns that counted them.
-
-    Args:
-        features: with the columns `cut_tokens` and maybe `cut_words`, one number per row.
-        split, limit, advice: for the message.
-        of: the columns of the tokens that were kept.
+    Report the tokens that were cut, by the columns `cut_tokens` and maybe `cut_words`, which are dropped, beside those
+    that were kept in the columns `of`; as a warning if they are more than a few.
     """
     counts = [name for name in ("cut_tokens", "cut_words") if name in features.column_names]
     cut = {name: np.asarray(features[name][:], dtype=np.int64) for name in counts}

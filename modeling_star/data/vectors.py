@@ -16,11 +16,8 @@ from .files import open_text
 
 def _read_lines(path: Path, width: int | None) -> Iterator[tuple[str, list[str]]]:
     """
-    Word and number fields of each line of a vectors file; a word2vec header (`count width`) and empty lines are
-    skipped.
-
-    Raises:
-        ValueError: the file is no text, or a line is of another width than the first, or than `width`.
+    The word and the number fields of each line; a word2vec header (`count width`) and empty lines are skipped, and a
+    line of another width than the first, or than `width`, is an error.
     """
     for number, line in enumerate(_whole_lines(path), start=1):
         if number == 1 and "\0" in line:  # in the spaces of UTF-16 and UTF-32

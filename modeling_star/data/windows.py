@@ -45,10 +45,8 @@ class Window:
 
     def words_read(self, words: np.ndarray) -> list[int]:
         """
-        The word whose prediction is at each of the m tokens, `NO_WORD` at the others.
-
-        Args:
-            words: `[n]`, the same for the tokens of the text, from `first_pieces`.
+        The word whose prediction is at each of the m tokens, `NO_WORD` at the others, by those of `first_pieces`
+        `[n]`.
         """
         row = np.full(len(self.tokens), NO_WORD)
         row[self.read] = words[self.tokens[self.read]]
@@ -130,12 +128,8 @@ _KINDS = [
 @dataclass(frozen=True)
 class Shortened:
     """
-    A text without the middle of its long runs.
-
-    Args:
-        text: what is left.
-        firsts: the offsets in it of the first character after each omitted part.
-        omitted: the number of characters omitted before each of them.
+    A text without the middle of its long runs: what is left, the offsets in it of the first character after each
+    omitted part, and the number of characters omitted before each of them.
     """
 
     text: str
@@ -158,13 +152,7 @@ def longest_run(tokenizer: "PreTrainedTokenizerBase") -> int | None:
 
 
 def shorten(text: str, longest: int | None) -> Shortened:
-    """
-    Omit the middle of long runs.
-
-    Args:
-        text: of any length.
-        longest: from `longest_run`; `None`: omit nothing.
-    """
+    """Omit the middle of the runs that are longer than `longest_run` says; `None`: omit nothing."""
     if longest is None or max(map(len, text.split()), default=0) <= longest:
         return Shortened(text)
     half = (longest - len(_KINDS) + 1) // 2
@@ -193,12 +181,7 @@ def shorten_all(texts: list[str], tokenizer: "PreTrainedTokenizerBase") -> list[
 
 @contextmanager
 def tokenizing(texts: Sequence[Any] = ()) -> Iterator[None]:
-    """
-    Name the text that a tokenizer cannot read.
-
-    Raises:
-        UserError: instead of a panic of the library, which is no Exception, and of its errors, which are no others.
-    """
+    """Name the text that a tokenizer cannot read, instead of a panic of the library, which is no Exception."""
     try:
         yield
     except BaseException as error:

@@ -39,13 +39,7 @@ def error_by_chance(probabilities: np.ndarray) -> float:
 def plot_reliability(
     series: Sequence[tuple[str, np.ndarray, np.ndarray]], path: str | os.PathLike[str], *, title: str
 ) -> Path:
-    """
-    Draw the share of right predictions over their probability, with 95 % of its spread, and how many there are.
-
-    Args:
-        series: name, probabilities and is_right of the same predictions before and after.
-        path: the PNG to write.
-    """
+    """Draw the share of right predictions over their probability, with 95 % of its spread, and how many there are."""
     figure, (axis, counts) = new_figure(width=8, height=3.6, columns=2)
     axis.plot([0, 1], [0, 1], color="grey", linewidth=1, linestyle=":")
     for (name, probabilities, is_right), color in zip(series, (ORANGE, BLUE), strict=False):

@@ -13,30 +13,27 @@ import numpy as np
 
 from ..errors import UserError
 from ..files import find_report
-from .bootstrap import bootstrap_counts, count_runs, score_counts
+from .bootstrap import bootstrap_counts
+from .metrics import LESS_IS_BETTER, METRICS, TASKS, count_runs, score_counts
 from .reports import baseline_line, markdown_table, score_prefix, summarize_seeds
 
 
-# The kind of a prediction (a key that marks the task) -> the metrics by which such runs may have been scored: the name
-# in all_results.json, and the full score there. Classifiers, whose texts have the names of their columns, come first.
-# An experiment may add its own kind to this table and to the next ones.
-SCORED_BY = {
-    "index": {"accuracy": ("accuracy", 1), "pearson": ("pearson", 1)},
-    "tokens": {"entity_f1": ("f1", 1), "accuracy": ("accuracy", 1)},
-    "n_best": {"answer_f1": ("f1", 1)},
+# The kind of a prediction, a key that marks it -> the tasks, keys of `TASKS`, whose runs make such predictions.
+# Classifiers, whose texts have the names of their columns, come first. An experiment may add its own kind to this
+# table and to the next one.
+KINDS: dict[str, tuple[str, ...]] = {
+    "index": ("multi_label_classification", "single_label_classification", "regression"),
+    "tokens": ("entities", "tokens"),
+    "n_best": ("reading",),
 }
 # The script that writes predictions of a kind.
 MADE_BY = {"run_glue.py": "index", "run_ner.py": "tokens", "run_qa.py": "n_best"}
 
-_MULTI_LABEL = {"micro_f1": ("micro_f1", 1)}
-_BY_LABEL = ("macro_f1", "weighted_f1", "f1", "matthews_correlation")
-# Other metrics that --metric may name. `None`: all_results.json has no such score; a tagger's "f1" there is that of
-# entities.
-OTHERS: dict[str, dict[str, tuple[str, int] | None]] = {
-    "index": {**{metric: (metric, 1) for metric in _BY_LABEL}, **_MULTI_LABEL},
-    "tokens": dict.fromkeys(_BY_LABEL),
-    "n_best": {"answer_em": ("exact_match", 1)},
-}
+
+def reported_names(kind: str) -> dict[str, str]:
+    """The metrics of predictions of a kind, keys of `METRICS`, and their names in all_results.json."""
+    scores = (score for task in KINDS[kind] for score in TASKS[task][1].items())
+    return {metric: name for name, metric in scores if name not in LESS_IS_BETTER}  # no percentages
 
 
 @dataclass(frozen=True)
@@ -46,16 +43,14 @@ class System:
 
     Attributes:
         folder: the output folder.
-        kind: of the predictions, a key of `SCORED_BY`.
-        is_multi_label: whether a text has several labels; these are one text here, a list in JSON.
-        references: the label of each example.
+        kind: of the predictions, a key of `KINDS`.
+        references: the label of each example; of several labels a frozenset.
         predictions: the predicted labels of each run.
         results: all_results.json of each run.
     """
 
     folder: Path
     kind: str
-    is_multi_label: bool
     references: list[Any]
     predictions: list[list[Any]]
     results: list[dict[str, Any]]
@@ -63,25 +58,19 @@ class System:
 
 def read_system(folder: Path, split: str = "test") -> System:
     """
-    The runs in an output folder of run_glue.py, run_ner.py or run_qa.py.
-
-    Args:
-        folder: with one run, or with those of `--seeds` in seed-1, seed-2, ...
-        split: whose predictions are read.
-
-    Raises:
-        UserError: there are none, or they have no labels, or the runs are of different examples.
+    The runs in an output folder of run_glue.py, run_ner.py or run_qa.py: one, or those of `--seeds` in seed-1, seed-2,
+    ...
     """
     name = f"predictions_{split}.jsonl"
     runs = [run for run in sorted(folder.glob("seed-*")) if find_report(run, name).is_file()] or [folder]
     if not find_report(runs[0], name).is_file():
         raise UserError(f"{folder} has no {name}: name the output folder of a finished run, or another --split.")
     rows = [_read_rows(find_report(run, name)) for run in runs]
-    kind = next((key for key in SCORED_BY if key in rows[0][0]), "index")
-    is_multi_label = kind == "index" and isinstance(rows[0][0].get("label"), list)
+    kind = next((key for key in KINDS if key in rows[0][0]), "index")
+    has_sets = kind == "index" and isinstance(rows[0][0].get("label"), list)
 
     def comparable(label: Any) -> Any:
-        return json.dumps(sorted(map(str, label)), ensure_ascii=False) if is_multi_label else label
+        return frozenset(map(str, label)) if has_sets else label
 
     references = [[comparable(row.get("labels", row.get("label"))) for row in run] for run in rows]
     for run, labels in zip(runs, references, strict=True):
@@ -89,7 +78,7 @@ def read_system(folder: Path, split: str = "test") -> System:
     predictions = [[comparable(row["predicted"]) for row in run] for run in rows]
     paths = [find_report(run, "all_results.json") for run in runs]
     results = [json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {} for path in paths]
-    return System(folder, kind, is_multi_label, references[0], predictions, results)
+    return System(folder, kind, references[0], predictions, results)
 
 
 def _read_rows(path: Path) -> list[dict[str, Any]]:
@@ -113,16 +102,8 @@ def _check_same_examples(folder: Path, references: list[Any], other: Path, label
 
 def compare(systems: Sequence[System], metric: str | None = None, split: str = "test") -> str:
     """
-    Markdown: each system's score, then how far the first is ahead of each other one, with 95 % intervals.
-
-    Args:
-        systems: of `read_system`, at least two.
-        metric: see `count_runs`; `None`: the one that the runs were scored by.
-        split: the split that was read.
-
-    Raises:
-        UserError: the examples differ, or the metric does not fit the predictions or the scores in all_results.json.
-        ValueError: the labels have no such metric.
+    Markdown: each system's score, then how far the first is ahead of each other one, with 95 % intervals. `metric` is
+    a key of `METRICS`; `None`: the one that the runs were scored by.
     """
     first, *others = systems
     for other in others:
@@ -170,30 +151,26 @@ def _choose_metric(systems: Sequence[System], metric: str | None, prefix: str) -
     """
     The metric that is named, or the one that gives the scores in all_results.json; and the counts of each system's
     runs.
-
-    Raises:
-        UserError: it does not fit the predictions, or the scores in all_results.json.
     """
     first = systems[0]
-    known = {**SCORED_BY[first.kind], **OTHERS[first.kind]}
+    known = reported_names(first.kind)
     if metric is not None and metric not in known:
         raise UserError(f"--metric {metric} does not fit these predictions: choose one of {', '.join(known)}.")
-    scored_by = {**(_MULTI_LABEL if first.is_multi_label else {}), **SCORED_BY[first.kind]}
-    candidates = scored_by if metric is None else {metric: known[metric]}
+    best = [TASKS[task][1][TASKS[task][0]] for task in KINDS[first.kind]]
+    candidates = best if metric is None else [metric]
     results = [run for system in systems for run in system.results]
-    for candidate, reported in candidates.items():
-        name, full = reported or ("", 1)
-        values = [run.get(f"{prefix}_{name}") for run in results]
+    for candidate in candidates:
+        values = [run.get(f"{prefix}_{known[candidate]}") for run in results]
         if metric is None and None in values:
             continue
         predictions = [run for system in systems for run in system.predictions]
         counts = count_runs(candidate, first.references, predictions)
-        scores = [score_counts(candidate, run) for run in counts]
-        pairs = [(score, value / full) for score, value in zip(scores, values, strict=True) if value is not None]
-        if all(math.isclose(score, value, abs_tol=1e-4) for score, value in pairs):
+        scores = [score_counts(candidate, run) * METRICS[candidate].full for run in counts]
+        pairs = [(score, value) for score, value in zip(scores, values, strict=True) if value is not None]
+        if all(math.isclose(score, value, abs_tol=1e-4 * METRICS[candidate].full) for score, value in pairs):
             runs = iter(counts)
             return candidate, [list(itertools.islice(runs, len(system.predictions))) for system in systems]
-    # Here several labels of a text count as one, and "f1" is that of the later of two labels by alphabet.
+    # Here "f1" is that of the later of two labels by alphabet.
     raise UserError(
         f"The scores in all_results.json are not the {' or '.join(candidates)} of the predictions: choose another "
         "metric, e.g. `--metric macro_f1`."

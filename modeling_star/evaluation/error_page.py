@@ -10,7 +10,6 @@ from pathlib import Path
 import jinja2
 import numpy as np
 
-from ..data.entities import EntityGroups
 from ..files import write_text
 
 
@@ -64,16 +63,8 @@ def write_error_page(
     order: str,
 ) -> Path:
     """
-    Write the page: the MOST_MISTAKES worst rows, and the confusion.
-
-    Args:
-        path: the HTML file.
-        title: its heading.
-        total: the number of rows.
-        losses: of the rows that are wrong, by their index in the split; the highest comes first.
-        mistake: what is shown of such a row.
-        confusion: of all rows.
-        order: what the losses are.
+    Write the page: the MOST_MISTAKES worst of `total` rows, and the confusion. `losses` are those of the rows that are
+    wrong, by their index in the split; `order` says what they are.
     """
     template = jinja2.Template(TEMPLATE.read_text(encoding="utf-8"), autoescape=True, trim_blocks=True)
     worst = [mistake(index) for index in heapq.nlargest(MOST_MISTAKES, losses, key=lambda index: losses[index])]
@@ -104,28 +95,23 @@ def marked_words(words: Sequence[str], wrong: Sequence[bool], between: str) -> l
     return [piece for part in parts for piece in ((between, False), part)][1:]
 
 
-def entities_of(labels: Sequence[str], groups: EntityGroups) -> set[tuple[str, int, int]]:
-    """The entities of a sentence as `EntityScores` counts them: type, first word and last word."""
-    return {(kind, first, last - 1) for kind, first, last in groups(groups.numbers(labels))}
-
-
 def entity_confusion(
     expected: Sequence[set[tuple[str, int, int]]], predicted: Sequence[set[tuple[str, int, int]]]
 ) -> Confusion:
     """
-    Types of entities with the same first and last word. An entity that only overlaps a predicted one has "other ends";
-    a predicted one that overlaps none has a row of its own.
+    Types of entities with the same ends. An entity that only overlaps a predicted one has "other ends"; a predicted
+    one that overlaps none has a row of its own.
     """
     pairs = []
     for truth, guess in zip(expected, predicted, strict=True):
-        types = {(first, last): kind for kind, first, last in guess}
-        for kind, first, last in truth:
-            overlaps = any(start <= last and end >= first for start, end in types)
-            pairs.append((kind, types.get((first, last), OTHER_ENDS if overlaps else NO_ENTITY)))
+        types = {(first, end): kind for kind, first, end in guess}
+        for kind, first, end in truth:
+            overlaps = any(start < end and stop > first for start, stop in types)
+            pairs.append((kind, types.get((first, end), OTHER_ENDS if overlaps else NO_ENTITY)))
         pairs += [
             (NO_ENTITY, kind)
-            for kind, first, last in guess
-            if not any(start <= last and end >= first for _, start, end in truth)
+            for kind, first, end in guess
+            if not any(start < end and stop > first for _, start, stop in truth)
         ]
     rows, columns = (
         sorted({pair[side] for pair in pairs}, key=lambda name: (name in (NO_ENTITY, OTHER_ENDS), name))

@@ -1,137 +1,265 @@
-"""Metrics of tagging, classification and regression, and `compute_metrics` for Trainer.
+"""
+Every metric once: what each example adds to it, and the score of the sums. Training, reports, `compare` and the
+bootstrap use the same.
 
-The classes have the interface of `evaluate.load` (`metric.compute(predictions=..., references=...)`), and need no
-network: they are built on seqeval, scikit-learn and SciPy.
+A new metric is a line of `METRICS`; with a line of `TASKS` runs report it too.
 """
 
-import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import datasets
-import evaluate
 import numpy as np
-import scipy.stats
-import seqeval.metrics as entity_metrics
-from sklearn import metrics as scores
-from transformers import EvalPrediction
+from scipy.stats import rankdata
 
-from ..data.labels import IGNORE_INDEX
-from ..models.tag_schemes import SEGMENT, entity_tag, typed_labels
+from ..data.entities import EntityGroups
+from ..models.tag_schemes import ENTITY_PREFIXES, SEGMENT, entity_tag, typed_labels
+from .squad import Language, answer_language, score_answers
 
 
-class _OfflineMetric(evaluate.Metric):
-    """An `evaluate.Metric` that holds its inputs in memory, so that parallel processes share no cache file."""
+@dataclass(frozen=True)
+class Metric:
+    """
+    A metric that is a function of sums over examples: resampling then only adds rows of numbers.
 
-    description = ""
-    feature: Any = datasets.Value("int64")
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{"keep_in_memory": True, **kwargs})
-
-    def _info(self) -> evaluate.MetricInfo:
-        return evaluate.MetricInfo(
-            description=self.description,
-            citation="",
-            inputs_description="predictions and references, in the same order",
-            features=datasets.Features(predictions=self.feature, references=self.feature),
-        )
-
-
-class EntityScores(_OfflineMetric):
-    """Entities of tagged sentences, exact in type and both ends, as seqeval (and conlleval) counts them.
-
-    `compute` takes lists of label strings (BIO, BIOES, BILOU or BMES) and returns `overall_precision`,
-    `overall_recall`, `overall_f1`, `overall_accuracy` (of tokens), and for each entity type a dictionary of
-    `precision`, `recall`, `f1` and `support` (entities in the references). Undefined scores are 0.
+    Attributes:
+        count: of references and predictions, and what `shared` gives: `[examples, k]`.
+        score: of sums `[..., k]`: metrics `[...]`.
+        shared: of references and the predictions of all runs: keyword arguments of `count`.
+        full: the full score in all_results.json.
     """
 
-    description = "Entity-level precision, recall and F1 (seqeval)"
-    feature = datasets.Sequence(datasets.Value("string"))
-
-    def _compute(self, predictions: list[list[str]], references: list[list[str]]) -> dict[str, Any]:
-        predictions, references = seqeval_labels(predictions), seqeval_labels(references)
-        report = entity_metrics.classification_report(references, predictions, output_dict=True, zero_division=0)
-        rows = {
-            name: {
-                "precision": float(row["precision"]),
-                "recall": float(row["recall"]),
-                "f1": float(row["f1-score"]),
-                "support": int(row["support"]),
-            }
-            for name, row in report.items()
-        }
-        overall = rows["micro avg"]
-        return {name: row for name, row in rows.items() if not name.endswith(" avg")} | {
-            **{f"overall_{name}": overall[name] for name in ("precision", "recall", "f1")},
-            "overall_accuracy": float(entity_metrics.accuracy_score(references, predictions)),
-        }
+    count: Callable[..., np.ndarray]
+    score: Callable[[np.ndarray], np.ndarray]
+    shared: Callable[[Sequence[Any], Sequence[Sequence[Any]]], dict[str, Any]] = lambda references, runs: {}
+    full: float = 1.0
 
 
-class TokenScores(_OfflineMetric):
-    """Labels of tokens that name no entities, such as parts of speech: `accuracy` and `macro_f1` over all tokens."""
-
-    description = "Token-level accuracy and macro F1"
-    feature = datasets.Sequence(datasets.Value("string"))
-
-    def _compute(self, predictions: list[list[str]], references: list[list[str]]) -> dict[str, float]:
-        flat_references = [label for sentence in references for label in sentence]
-        flat_predictions = [label for sentence in predictions for label in sentence]
-        return {
-            "accuracy": float(scores.accuracy_score(flat_references, flat_predictions)),
-            "macro_f1": float(scores.f1_score(flat_references, flat_predictions, average="macro", zero_division=0)),
-        }
-
-
-class ClassificationScores(_OfflineMetric):
-    """One label for each example: `accuracy`, `macro_f1`, `weighted_f1`, `matthews_correlation`.
-
-    With `compute(..., binary=True)` also `f1`, that of label 1.
+def count_runs(
+    metric: str, references: Sequence[Any], runs: Sequence[Sequence[Any]], **given: Any
+) -> list[np.ndarray]:
     """
+    What each example adds to a metric, so that runs can be scored and compared without their predictions.
 
-    description = "Accuracy, F1 and Matthews correlation"
+    Args:
+        metric: a key of `METRICS`.
+        references: one item for each example: a label, or a list of them for a tagged sentence, whose words with the
+            reference `None` do not count; a frozenset of labels; a number; a list of a question's answers.
+        runs: the predictions of each run, one item for each example, of the same kind; of answers texts.
+        given: in place of what is found in references and runs: `language` of answers, `labels` in their order.
 
-    def _compute(self, predictions: list[int], references: list[int], binary: bool = False) -> dict[str, float]:
-        result = {
-            "accuracy": float(scores.accuracy_score(references, predictions)),
-            "macro_f1": float(scores.f1_score(references, predictions, average="macro", zero_division=0)),
-            "weighted_f1": float(scores.f1_score(references, predictions, average="weighted", zero_division=0)),
-            "matthews_correlation": float(scores.matthews_corrcoef(references, predictions)),
-        }
-        if binary:
-            result["f1"] = float(scores.f1_score(references, predictions, pos_label=1, zero_division=0))
-        return result
+    Returns:
+        The counts of each run `[examples, k]`; "answer_f1" and "answer_em" share theirs.
 
-
-class MultiLabelScores(_OfflineMetric):
-    """Several labels for each example, as rows of 0 and 1: `micro_f1`, `macro_f1`, `accuracy` (of whole rows)."""
-
-    description = "Multi-label F1 and exact match"
-    feature = datasets.Sequence(datasets.Value("int64"))
-
-    def _compute(self, predictions: list[list[int]], references: list[list[int]]) -> dict[str, float]:
-        table, truth = np.asarray(predictions), np.asarray(references)
-        return {
-            "micro_f1": float(scores.f1_score(truth, table, average="micro", zero_division=0)),
-            "macro_f1": float(scores.f1_score(truth, table, average="macro", zero_division=0)),
-            "accuracy": float(scores.accuracy_score(truth, table)),
-        }
+    Raises:
+        ValueError: for unequal lengths, or an unknown metric.
+    """
+    if metric not in METRICS:
+        raise ValueError(f"metric={metric!r}; choose one of {', '.join(METRICS)}.")
+    options = given or METRICS[metric].shared(references, runs)
+    return [METRICS[metric].count(*labelled_words(references, run), **options) for run in runs]
 
 
-class RegressionScores(_OfflineMetric):
-    """A number for each example: `pearson`, `spearmanr`, `mse`. The correlation of a constant counts as 0."""
+def count_examples(metric: str, references: Sequence[Any], predictions: Sequence[Any], **given: Any) -> np.ndarray:
+    """`count_runs` of one run."""
+    return count_runs(metric, references, [predictions], **given)[0]
 
-    description = "Pearson and Spearman correlation, mean squared error"
-    feature = datasets.Value("float64")
 
-    def _compute(self, predictions: list[float], references: list[float]) -> dict[str, float]:
-        guess, truth = np.asarray(predictions, dtype=np.float64), np.asarray(references, dtype=np.float64)
-        return {
-            "pearson": _correlation(scipy.stats.pearsonr, truth, guess),
-            "spearmanr": _correlation(scipy.stats.spearmanr, truth, guess),
-            "mse": float(np.mean((guess - truth) ** 2)),
-        }
+def score_counts(metric: str, counts: np.ndarray) -> float:
+    """The metric of one run, from its counts `[examples, k]`."""
+    return float(METRICS[metric].score(counts.sum(axis=0)))
+
+
+# Counts
+
+
+def _seen_labels(references: Sequence[Any], runs: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """The labels that occur, in their order."""
+    items = (label for each in (references, *runs) for item in each for label in _listed(item))
+    return {"labels": sorted(set().union(*map(_as_set, items)) - {None})}
+
+
+def _two_labels(references: Sequence[Any], runs: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """`_seen_labels`, which have to be two."""
+    labels = set(_seen_labels(references, runs)["labels"])
+    labels |= {0, 1} if labels <= {0, 1} else set()
+    if len(labels) != 2:
+        raise ValueError(f'metric="f1" is that of the second of two labels, and these are {sorted(labels)}.')
+    return {"labels": sorted(labels)}
+
+
+def _answer_language(references: Sequence[Any], runs: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    return {"language": answer_language(answer for answers in references for answer in answers)}
+
+
+def _listed(item: Any) -> list[Any]:
+    """The labels of a tagged sentence, or one label as a list of one."""
+    return list(item) if isinstance(item, (list, tuple, np.ndarray)) else [item]
+
+
+def _as_set(label: Any) -> frozenset[Any]:
+    return label if isinstance(label, frozenset) else frozenset([label])
+
+
+def _pairs(references: Sequence[Any], predictions: Sequence[Any]) -> Iterator[list[tuple[Any, Any]]]:
+    for truth, guess in zip(references, predictions, strict=True):
+        yield list(zip(_listed(truth), _listed(guess), strict=True))
+
+
+def labelled_words(references: Sequence[Any], predictions: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    """References and predictions without the words of tagged sentences whose reference is `None`."""
+    if not any(None in _listed(reference) for reference in references):
+        return references, predictions
+    labelled = [[pair for pair in item if pair[0] is not None] for item in _pairs(references, predictions)]
+    return [[truth for truth, _ in item] for item in labelled], [[guess for _, guess in item] for item in labelled]
+
+
+def _count_correct(references: Sequence[Any], predictions: Sequence[Any]) -> np.ndarray:
+    """Correct labels and all labels, `[examples, 2]`."""
+    pairs = _pairs(references, predictions)
+    return np.array([(sum(truth == guess for truth, guess in item), len(item)) for item in pairs])
+
+
+def _count_shared(truths: Sequence[Any], guesses: Sequence[Any]) -> np.ndarray:
+    """Items that both sets of an example have, that the first has and that the second has, `[examples, 3]`."""
+    pairs = zip(truths, guesses, strict=True)
+    rows = [(len(truth & guess), len(truth), len(guess)) for truth, guess in pairs]
+    return np.array(rows, dtype=np.int64).reshape(-1, 3)
+
+
+def _for_f1(counts: np.ndarray) -> np.ndarray:
+    """From `_count_shared` twice the shared items, and those of both sets, `[examples, 2]`."""
+    return np.stack([2 * counts[:, 0], counts[:, 1] + counts[:, 2]], axis=1)
+
+
+def _count_entities(references: Sequence[Any], predictions: Sequence[Any]) -> np.ndarray:
+    return _count_shared(*map(entities_in, (references, predictions)))
+
+
+def _count_answers(references: Sequence[Any], predictions: Sequence[Any], language: Language) -> np.ndarray:
+    """F1, exact match and 1 of each question, `[examples, 3]`."""
+    exact, f1 = score_answers(predictions, references, language)
+    return np.stack([f1, exact, np.ones_like(f1)], axis=1)
+
+
+def _count_labels(references: Sequence[Any], predictions: Sequence[Any], labels: Sequence[Any]) -> np.ndarray:
+    """How often each label is predicted rightly, expected and predicted, `[examples, 3 * labels]`."""
+    index = {label: number for number, label in enumerate(labels)}
+    table = np.zeros((len(references), 3, len(labels)))
+    for row, item in zip(table, _pairs(references, predictions), strict=True):
+        for truth, guess in ((_as_set(one), _as_set(other)) for one, other in item):
+            for kind, found in enumerate((truth & guess, truth, guess)):
+                for label in found:
+                    row[kind, index[label]] += 1
+    return table.reshape(len(references), -1)
+
+
+def _count_moments(references: Sequence[Any], predictions: Sequence[Any]) -> np.ndarray:
+    """1, x, y, xx, yy, xy of each example, `[examples, 6]`."""
+    x, y = np.asarray(references, dtype=np.float64), np.asarray(predictions, dtype=np.float64)
+    return np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
+
+
+def _count_errors(references: Sequence[Any], predictions: Sequence[Any]) -> np.ndarray:
+    """The squared difference and 1 of each example, `[examples, 2]`."""
+    errors = (np.asarray(predictions, dtype=np.float64) - np.asarray(references, dtype=np.float64)) ** 2
+    return np.stack([errors, np.ones_like(errors)], axis=1)
+
+
+# Scores
+
+
+def _divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+    """Quotients, 0 where undefined."""
+    return np.divide(numerator, denominator, out=np.zeros(np.shape(numerator)), where=np.asarray(denominator) != 0)
+
+
+def _ratio(sums: np.ndarray) -> np.ndarray:
+    return _divide(sums[..., 0], sums[..., 1])
+
+
+def _by_label(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The parts of `_count_labels`, `[..., labels]` each."""
+    right, truth, guess = np.moveaxis(sums.reshape(*sums.shape[:-1], 3, -1), -2, 0)
+    return right, truth, guess
+
+
+def _label_f1(sums: np.ndarray) -> np.ndarray:
+    """F1 of each label, `[..., labels]`."""
+    right, truth, guess = _by_label(sums)
+    return _divide(2 * right, truth + guess)
+
+
+def _macro_f1(sums: np.ndarray) -> np.ndarray:
+    """The mean over the labels that occur in references or predictions, as scikit-learn's."""
+    _, truth, guess = _by_label(sums)
+    return _divide(_label_f1(sums).sum(axis=-1), (truth + guess > 0).sum(axis=-1))
+
+
+def _weighted_f1(sums: np.ndarray) -> np.ndarray:
+    _, truth, _ = _by_label(sums)
+    return _divide((_label_f1(sums) * truth).sum(axis=-1), truth.sum(axis=-1))
+
+
+def _matthews(sums: np.ndarray) -> np.ndarray:
+    right, truth, guess = _by_label(sums)
+    total = truth.sum(axis=-1)
+    spread = (total**2 - (truth**2).sum(axis=-1)) * (total**2 - (guess**2).sum(axis=-1))
+    return _divide(right.sum(axis=-1) * total - (truth * guess).sum(axis=-1), np.sqrt(spread))
+
+
+def _pearson(sums: np.ndarray) -> np.ndarray:
+    """0 where all numbers of one side are the same."""
+    n, x, y, xx, yy, xy = np.moveaxis(sums, -1, 0)
+    spread_x, spread_y = n * xx - x * x, n * yy - y * y
+    varies = (spread_x > 1e-14 * n * xx) & (spread_y > 1e-14 * n * yy)  # beyond rounding
+    return _divide(n * xy - x * y, np.sqrt(np.where(varies, spread_x * spread_y, 0)))
+
+
+METRICS = {
+    "accuracy": Metric(_count_correct, _ratio),  # of sets of labels: of whole sets
+    "entity_f1": Metric(lambda *items: _for_f1(_count_entities(*items)), _ratio),
+    "entity_precision": Metric(lambda *items: _count_entities(*items)[:, [0, 2]], _ratio),
+    "entity_recall": Metric(lambda *items: _count_entities(*items)[:, [0, 1]], _ratio),
+    "micro_f1": Metric(lambda *items: _for_f1(_count_shared(*items)), _ratio),
+    "answer_f1": Metric(_count_answers, lambda sums: _divide(sums[..., 0], sums[..., 2]), _answer_language),
+    "answer_em": Metric(_count_answers, lambda sums: _divide(sums[..., 1], sums[..., 2]), _answer_language),
+    "macro_f1": Metric(_count_labels, _macro_f1, _seen_labels),
+    "labels_f1": Metric(_count_labels, lambda sums: _label_f1(sums).mean(axis=-1), _seen_labels),
+    "weighted_f1": Metric(_count_labels, _weighted_f1, _seen_labels),
+    "f1": Metric(_count_labels, lambda sums: _label_f1(sums)[..., 1], _two_labels),
+    "matthews_correlation": Metric(_count_labels, _matthews, _seen_labels),
+    "pearson": Metric(_count_moments, _pearson),
+    # Of a resample: with the ranks among all examples.
+    "spearmanr": Metric(lambda *numbers: _count_moments(*map(rankdata, numbers)), _pearson),
+    "mse": Metric(_count_errors, _ratio),
+}
+"""The metrics by name; an experiment may add its own. "f1" is that of the second of two labels in their order."""
+
+TASKS: dict[str, tuple[str, dict[str, str]]] = {
+    "entities": (
+        "f1",
+        {"precision": "entity_precision", "recall": "entity_recall", "f1": "entity_f1", "accuracy": "accuracy"},
+    ),
+    "tokens": ("accuracy", {"accuracy": "accuracy", "macro_f1": "macro_f1"}),
+    "single_label_classification": (
+        "accuracy",
+        {name: name for name in ("accuracy", "macro_f1", "weighted_f1", "matthews_correlation", "f1")},
+    ),
+    "multi_label_classification": (
+        "micro_f1",
+        {"micro_f1": "micro_f1", "macro_f1": "labels_f1", "accuracy": "accuracy"},
+    ),
+    "regression": ("pearson", {name: name for name in ("pearson", "spearmanr", "mse")}),
+    "reading": ("f1", {"exact_match": "answer_em", "f1": "answer_f1"}),
+}
+"""Of each task the score that chooses the best model, and its scores by their names in all_results.json."""
+
+LESS_IS_BETTER = ("loss", "mse", "perplexity")
+"""The scores of all tasks that are better when lower."""
+
+
+# Entities
 
 
 def is_entity_scheme(label_list: Sequence[str]) -> bool:
@@ -143,175 +271,38 @@ def is_entity_scheme(label_list: Sequence[str]) -> bool:
     return bool(others) and all(entity_tag(label) for label in others)
 
 
-def seqeval_labels(sentences: Iterable[Sequence[str]]) -> list[list[str]]:
-    """Entity tags in the letters that seqeval knows: BILOU and BMES as BIOES, letters alone with a type."""
-
-    def rename(label: str) -> str:
-        tag = entity_tag(label) or entity_tag(f"{label}-{SEGMENT}")
-        return label if tag is None else "-".join(filter(None, tag))
-
-    return [[rename(label) for label in sentence] for sentence in sentences]
-
-
-def _correlation(function: Callable[..., Any], truth: np.ndarray, guess: np.ndarray) -> float:
-    if len(truth) < 2 or np.ptp(truth) == 0 or np.ptp(guess) == 0:
-        return 0.0
-    return float(function(truth, guess).statistic)
-
-
-# Metrics for Trainer
-
-
-# Task -> its metrics, and the one to choose the best model by.
-_TASKS: dict[str, tuple[type[_OfflineMetric], str]] = {
-    "entities": (EntityScores, "f1"),
-    "tokens": (TokenScores, "accuracy"),
-    "single_label_classification": (ClassificationScores, "accuracy"),
-    "multi_label_classification": (MultiLabelScores, "micro_f1"),
-    "regression": (RegressionScores, "pearson"),
-}
-_LABEL = "single_label_classification"
-GLUE_METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "cola": (_LABEL, ("matthews_correlation",)),
-    **dict.fromkeys(("mnli", "qnli", "rte", "sst2", "wnli"), (_LABEL, ("accuracy",))),
-    **dict.fromkeys(("mrpc", "qqp"), (_LABEL, ("accuracy", "f1"))),
-    "stsb": ("regression", ("pearson", "spearmanr")),
-}
-
-
-@dataclass(frozen=True)
-class TaskMetrics:
-    """The metrics of a task, to be given to `Trainer` as `compute_metrics`. Made by `metrics_for`.
-
-    Attributes:
-        task: "entities", "tokens", "single_label_classification", "multi_label_classification" or "regression".
-        label_list: the names of the labels.
-        metric_for_best_model: the name of the metric to choose the best model by, without `eval_`.
-        names: the metrics to report, None for all; with several, `combined_score` is their mean (GLUE).
-        example_index: for windowed tagging data, the example of each row (see `for_windows`).
+def entities_in(sentences: Iterable[Sequence[str]]) -> list[set[tuple[str, int, int]]]:
     """
-
-    task: str
-    label_list: tuple[str, ...]
-    metric_for_best_model: str
-    names: tuple[str, ...] | None = None
-    example_index: tuple[int, ...] | None = None
-
-    def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
-        """Compute the metrics of `predictions` against `label_ids`, shaped as in `decode`."""
-        references, predictions = self.decode(prediction)
-        options = {"binary": len(self.label_list) == 2} if self.task == "single_label_classification" else {}
-        result = _TASKS[self.task][0]().compute(references=references, predictions=predictions, **options)
-        if self.task == "entities":
-            result = _overall(result)
-        if self.names is not None:
-            result = {name: result[name] for name in self.names}
-            if len(self.names) > 1:
-                result["combined_score"] = float(np.mean(list(result.values())))
-        return result
-
-    def score_names(self) -> list[str]:
-        """The keys of what `__call__` returns."""
-        shape = (2, len(self.label_list)) if self.task == "multi_label_classification" else (2,)
-        nothing = np.zeros((2, 1) if self.task in ("entities", "tokens") else shape, dtype=np.int64)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return list(self(EvalPrediction(predictions=nothing, label_ids=nothing)))
-
-    def for_windows(self, example_index: Sequence[int]) -> "TaskMetrics":
-        """The same metrics for a data set whose rows are windows: rows of one example are scored as one sentence.
-
-        Args:
-            example_index: the column of that name of the data set that will be evaluated.
-        """
-        return replace(self, example_index=tuple(example_index))
-
-    def decode(self, prediction: EvalPrediction) -> tuple[list[Any], list[Any]]:
-        """References and predictions in the form of the metric's inputs.
-
-        Tagging: logits `[rows, n, labels]` or label indices `[rows, n]` against labels `[rows, n]`, -100 ignored;
-        gives lists of label names. Classification: logits `[rows, labels]` or indices `[rows]`; multi-label:
-        logits and 0/1 labels `[rows, labels]`; regression: `[rows]` or `[rows, 1]`.
-
-        Raises:
-            ValueError: when there is nothing to score, or the rows do not fit `example_index`.
-        """
-        truth = np.asarray(prediction.label_ids)
-        guess = self._guess(prediction.predictions, truth)
-        if not truth.size or (self.task in ("entities", "tokens") and not (truth != IGNORE_INDEX).any()):
-            raise ValueError("There is nothing to score: the evaluated data has no labels.")
-        if self.task in ("entities", "tokens"):
-            return self._sentences(truth, guess)
-        if self.task == "regression":
-            return truth.reshape(-1).tolist(), guess.reshape(-1).tolist()
-        if self.task == "multi_label_classification":
-            return truth.astype(int).tolist(), are_predicted(guess).astype(int).tolist()
-        return truth.tolist(), (guess.argmax(axis=-1) if guess.ndim > truth.ndim else guess).tolist()
-
-    @staticmethod
-    def _guess(raw: Any, truth: np.ndarray) -> np.ndarray:
-        """Logits, or a CRF's best paths where the model's outputs, a tuple with the logits first, have them."""
-        if not isinstance(raw, tuple):
-            return np.asarray(raw)
-        arrays = [np.asarray(array) for array in raw if not isinstance(array, tuple)]
-        paths = [a for a in arrays[1:] if a.shape == truth.shape and np.issubdtype(a.dtype, np.integer)]
-        return paths[0] if paths else arrays[0]
-
-    def _sentences(self, truth: np.ndarray, guess: np.ndarray) -> tuple[list[list[str]], list[list[str]]]:
-        if guess.ndim > truth.ndim:
-            guess = guess.argmax(axis=-1)
-        rows = range(len(truth)) if self.example_index is None else self.example_index
-        if len(rows) != len(truth):
-            raise ValueError(
-                f"{len(truth)} rows were evaluated, but example_index has {len(rows)}. For another data set write "
-                'trainer.compute_metrics = metrics.for_windows(dataset["example_index"]).'
-            )
-        references: dict[int, list[str]] = {}
-        predictions: dict[int, list[str]] = {}
-        for row, labels, guesses in zip(rows, truth, guess, strict=True):
-            scored = labels != IGNORE_INDEX
-            references.setdefault(row, []).extend(self.label_list[label] for label in labels[scored])
-            predictions.setdefault(row, []).extend(self.label_list[label] for label in guesses[scored])
-        return list(references.values()), list(predictions.values())
-
-
-def are_predicted(logits: np.ndarray) -> np.ndarray:
-    """Whether the probability of each label of several is above one half, bool, in the shape of the logits."""
-    return logits > 0
-
-
-def metrics_for(task: str, label_list: Sequence[str] = ()) -> TaskMetrics:
-    """The metrics of a task, and the one to choose the best model by.
+    The entities of tagged sentences, exact in type and both ends, as conlleval finds them: type, first word, the one
+    after the last.
 
     Args:
-        task: a GLUE task, for its official metrics ("cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb",
-            "wnli"); "tagging", scored by entities where the labels are entity tags and by tokens where not, or
-            "entities" or "tokens" outright; or transformers' problem types "single_label_classification",
-            "multi_label_classification", "regression".
-        label_list: the names of the labels, in the order of their indices.
-
-    Raises:
-        ValueError: for an unknown task, or tagging without labels.
+        sentences: tags in BIO, BIOES, BILOU or BMES.
     """
-    names = best = None
-    if task in GLUE_METRICS:
-        task, names = GLUE_METRICS[task]
-        best = names[0] if len(names) == 1 else "combined_score"
-        label_list = label_list or (("0", "1") if "f1" in names else ())
-    if task == "tagging":
-        task = "entities" if is_entity_scheme(label_list) else "tokens"
-    if task not in _TASKS:
-        raise ValueError(f"task={task!r}; choose 'tagging', {', '.join(map(repr, [*_TASKS, *GLUE_METRICS]))}.")
-    if task in ("entities", "tokens") and not label_list:
-        raise ValueError("Tagging needs the names of the labels: metrics_for('tagging', ['O', 'B-PER', ...]).")
-    return TaskMetrics(
-        task=task,
-        label_list=tuple(label_list),
-        metric_for_best_model=best or _TASKS[task][1],
-        names=names,
+    typed = [[_with_type(label) for label in sentence] for sentence in sentences]
+    groups = EntityGroups(["O", *sorted({label for sentence in typed for label in sentence} - {"O"})])
+    return [set(groups(groups.numbers(sentence))) for sentence in typed]
+
+
+def _with_type(label: str) -> str:
+    """A letter alone with a type: references and predictions may have other labels."""
+    return f"{label}-{SEGMENT}" if label in ENTITY_PREFIXES else label
+
+
+def entity_report(
+    references: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]
+) -> dict[str | None, dict[str, float]]:
+    """
+    `precision`, `recall`, `f1` and `support` (entities in the references) of each type of entity; of all as `None`.
+    """
+    truths, guesses = (
+        {(number, *entity) for number, entities in enumerate(entities_in(rows)) for entity in entities}
+        for rows in (references, predictions)
     )
-
-
-def _overall(result: dict[str, Any]) -> dict[str, float]:
-    """The scores of all entities together, with the names in transformers' example of token classification."""
-    return {name.removeprefix("overall_"): value for name, value in result.items() if not isinstance(value, dict)}
+    report: dict[str | None, dict[str, float]] = {}
+    for kind in (*sorted({kind for _, kind, *_ in truths | guesses}), None):
+        truth, guess = ({entity for entity in found if kind in (None, entity[1])} for found in (truths, guesses))
+        counts = _count_shared([truth], [guess])
+        scores = {"precision": counts[0, [0, 2]], "recall": counts[0, [0, 1]], "f1": _for_f1(counts)[0]}
+        report[kind] = {**{name: float(_ratio(sums)) for name, sums in scores.items()}, "support": len(truth)}
+    return report

@@ -17,20 +17,19 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
-from sklearn.metrics import ConfusionMatrixDisplay, confusion_matrix, precision_recall_fscore_support
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from ..files import write_atomically
 
 
 MOST_LABELS = 25
-"""Of more labels than these, tables and plots have the most frequent ones; the others share a row."""
+"""Of more labels than these, tables have the most frequent ones; the others share a row."""
 
 BLUE, ORANGE, GREEN = "#2a6fbb", "#d9782d", "#3c8d5a"
 # The first font that is installed draws Chinese labels; without one they appear as boxes.
 _CJK_FONTS = ["Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Zen Hei", "PingFang SC", "SimHei"]
 # Timings and counters that Trainer and the scripts log beside the metrics.
 _NOT_METRICS = re.compile(r"(^|_)(runtime|per_second|loss|epoch|samples|time)$|(^|_)mem_")
-_SPLIT_PREFIXES = ("eval_", "test_", "predict_")
 
 
 # Tables
@@ -57,15 +56,12 @@ def _cell(value: object) -> str:
     return str(value).replace("|", "\\|").replace("\n", " ")
 
 
-def per_entity_table(report: Mapping[str, Any]) -> str:
-    """A Markdown table of the result of `EntityScores().compute(...)`: a row for each type, then all together."""
-    types = {name: row for name, row in report.items() if isinstance(row, Mapping)}
-    rows: list[list[object]] = [
-        [escaped(name), row["precision"], row["recall"], row["f1"], row["support"]]
-        for name, row in sorted(types.items())
+def per_entity_table(report: Mapping[str | None, Mapping[str, float]]) -> str:
+    """A Markdown table of `entity_report`: a row for each type, then all together."""
+    rows = [
+        ["**all**" if name is None else escaped(name), row["precision"], row["recall"], row["f1"], row["support"]]
+        for name, row in report.items()
     ]
-    overall = [report[f"overall_{name}"] for name in ("precision", "recall", "f1")]
-    rows.append(["**all**", *overall, sum(row["support"] for row in types.values())])
     return markdown_table(["entity type", "precision", "recall", "F1", "entities"], rows)
 
 
@@ -134,13 +130,9 @@ def confusion_counts(
 
 
 def summarize_seeds(results: Mapping[int, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Mean and deviation of every metric over runs that differ in their seed.
-
-    Args:
-        results: the results of each seed; numbers that some seed lacks are ignored.
-
-    Returns:
-        For each metric `mean`, `std` (of the sample, n - 1; None for a single run) and `values`, in the seeds' order.
+    """
+    Of every metric that all seeds have `mean`, `std` (of the sample, n - 1; `None` for a single run) and `values`, in
+    the order of the seeds.
     """
     runs = list(results.values())
     shared = [name for name in runs[0] if all(_is_number(run.get(name)) for run in runs)]
@@ -182,13 +174,7 @@ def baseline_line(score: str, own: str, baselines: Mapping[str, str], rows: int)
 
 
 def baseline_lines(results: Mapping[str, Any], metric: str) -> list[str]:
-    """
-    `baseline_line` for each split on which a model and its baselines were scored.
-
-    Args:
-        results: of a run, as in all_results.json, or means over seeds, as of `summarize_seeds`.
-        metric: without prefix.
-    """
+    """`baseline_line` for each split on which a model and its baselines were scored."""
     values = {name: value["mean"] if isinstance(value, Mapping) else value for name, value in results.items()}
     prefixes = [name.removesuffix("_samples") for name in values if name.endswith("_samples")]
     lines = []
@@ -221,15 +207,10 @@ def score_lines(results: Mapping[str, Any], metric: str) -> list[str]:
     return sorted(lines, key=lambda line: not line.startswith("test"))
 
 
-def metrics_only(results: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics in the results of `Trainer.evaluate` or `predict`, without losses, timings, counts and prefixes."""
-    metrics = {}
-    for name, value in results.items():
-        prefix = next((prefix for prefix in _SPLIT_PREFIXES if name.startswith(prefix)), "")
-        plain = name.removeprefix(prefix)
-        if _is_number(value) and not _NOT_METRICS.search(plain):
-            metrics[plain] = float(value)
-    return metrics
+def metrics_only(results: Mapping[str, Any], prefix: str) -> dict[str, float]:
+    """The metrics of a split in the results of `Trainer.evaluate` or `predict`, without losses, timings and counts."""
+    of_split = {name.removeprefix(prefix): x for name, x in results.items() if name.startswith(prefix)}
+    return {name: float(x) for name, x in of_split.items() if _is_number(x) and not _NOT_METRICS.search(name)}
 
 
 def _is_number(value: object) -> bool:
@@ -247,16 +228,9 @@ def plot_training_curves(
     greater_is_better: bool = True,
     title: str | None = None,
 ) -> Path | None:
-    """Draw training and validation loss, and the validation metric, over optimizer steps.
-
-    Args:
-        log_history: `trainer.state.log_history`.
-        path: the PNG to write.
-        metric: with or without `eval_`; None: the first that was evaluated.
-        greater_is_better: which of its values is marked as the best.
-
-    Returns:
-        The path, or None where nothing was logged (and nothing is written).
+    """
+    Draw training and validation loss, and a validation metric (`None`: the first that was evaluated), over optimizer
+    steps; `None` where nothing was logged, and nothing is written.
     """
     train = _series(log_history, "loss")
     validation = _series(log_history, "eval_loss")
@@ -292,7 +266,7 @@ def _metric_name(log_history: Sequence[Mapping[str, Any]], metric: str | None) -
     if metric is not None:
         return metric if metric.startswith("eval_") else f"eval_{metric}"
     for entry in log_history:
-        names = metrics_only({name: value for name, value in entry.items() if name.startswith("eval_")})
+        names = metrics_only(entry, "eval_")
         if names:
             return f"eval_{next(iter(names))}"
     return None
@@ -313,86 +287,6 @@ def _curve(axis: Any, points: Sequence[tuple[int, float]], color: str, label: st
         # a lone point, or a few, would not show as a line
         marker = "o" if len(points) <= 30 else None
         axis.plot(steps, values, color=color, label=label, marker=marker, markersize=3.5, linewidth=1.6)
-
-
-def plot_confusion_matrix(
-    references: Sequence[Any],
-    predictions: Sequence[Any],
-    label_list: Sequence[str],
-    path: str | os.PathLike[str],
-    *,
-    title: str | None = None,
-) -> Path:
-    """Draw how often each label was predicted as each other: colours by share of the row, numbers are counts.
-
-    Args:
-        references, predictions: one label (name, or index into `label_list`) for each example or token.
-        label_list: the names of the labels, in the order of the axes.
-        path: the PNG to write.
-    """
-    truth, guess = _names(references, label_list), _names(predictions, label_list)
-    counts, names = confusion_counts(truth, guess, label_list)
-    side = max(3.2, 0.42 * len(names) + 1.6)
-    figure, (axis,) = new_figure(width=side + 0.8, height=side)
-    display = ConfusionMatrixDisplay(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), display_labels=names)
-    # Labels side by side collide: upright unless few and short.
-    rotation = "vertical" if len(names) > 4 or max(map(len, names)) > 8 else "horizontal"
-    display.plot(
-        ax=axis, cmap="Blues", im_kw={"vmin": 0, "vmax": 1}, text_kw={"fontsize": 7}, xticks_rotation=rotation
-    )
-    for cell, text in np.ndenumerate(display.text_):
-        text.set_text(f"{counts[cell]:,}" if counts[cell] else "")
-    return save_figure(figure, path, title)
-
-
-def plot_entity_scores(
-    report: Mapping[str, Any], path: str | os.PathLike[str], *, title: str | None = None
-) -> Path | None:
-    """Draw precision, recall and F1 of each entity type of `EntityScores().compute(...)`, most frequent on top.
-
-    Returns:
-        The path, or None where there is no entity (and nothing is written).
-    """
-    types = {name: row for name, row in report.items() if isinstance(row, Mapping)}
-    if not types:
-        return None
-    names = sorted(types, key=lambda name: (types[name]["support"], name))
-    groups = {
-        f"{name}\n{types[name]['support']:,} entities": {**types[name], "F1": types[name]["f1"]} for name in names
-    }
-    return plot_scores(groups, ("precision", "recall", "F1"), path, title=title)
-
-
-def plot_scores(
-    groups: Mapping[str, Mapping[str, float]],
-    measures: Sequence[str],
-    path: str | os.PathLike[str],
-    *,
-    title: str | None = None,
-) -> Path:
-    """Draw the scores of several groups as bars, from 0 to 1.
-
-    Args:
-        groups: label of each group -> measure -> score; the last group is on top.
-        measures: up to three of them, the first on top.
-        path: the PNG to write.
-    """
-    figure, (axis,) = new_figure(width=6.2, height=1.3 + 0.55 * len(groups))
-    colors = (BLUE, ORANGE, GREEN)[-len(measures) :]
-    height = 0.78 / len(measures)
-    for offset, (measure, color) in enumerate(reversed(list(zip(measures, colors, strict=True)))):
-        heights = np.arange(len(groups)) + height * (offset - (len(measures) - 1) / 2)
-        values = [group[measure] for group in groups.values()]
-        axis.barh(heights, values, height=0.92 * height, color=color, label=measure)
-        for y, value in zip(heights, values, strict=True):
-            axis.text(value + 0.01, y, f"{value:.2f}", va="center", fontsize=7)
-    axis.set_yticks(range(len(groups)), list(groups), fontsize=8)
-    axis.set_xlim(0, 1.08)
-    axis.grid(axis="x", alpha=0.25)
-    handles, labels = axis.get_legend_handles_labels()
-    # bars go up the axis, a legend reads down
-    axis.legend(handles[::-1], labels[::-1], ncols=3, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0))
-    return save_figure(figure, path, title)
 
 
 def new_figure(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Any]]:

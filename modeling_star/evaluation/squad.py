@@ -103,9 +103,6 @@ def best_threshold(scores: np.ndarray, has_answer: np.ndarray, differences: np.n
         scores: `[questions]`, of the best span of each.
         has_answer: `[questions]`, whether the question has one.
         differences: `[questions]`, by how much "no answer" beats the best span.
-
-    Returns:
-        The score, and the threshold: no answer where the difference exceeds it.
     """
     order = np.argsort(differences, kind="stable")
     sorted_differences = differences[order]

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 from transformers.utils import ModelOutput, logging
 
 from ..models.attention import AttentionProjections, UpdateLayerNorm
+from ..models.char_cnn import tabulate_characters
 from ..models.modeling_big import BigTransformerLayer, BigTransformerModel, WordAttention
 from ..models.modeling_encoder import EncoderModel, longest_input
 from ..models.modeling_star import StarTransformerModel
@@ -62,14 +63,7 @@ def cuda_graphs(model: PreTrainedModel, max_graphs: int = 64) -> "GraphedModel":
 
 @dataclass
 class _Graph:
-    """
-    Args:
-        graph: the recorded operations.
-        inputs: the memory that they read, `[b, n]` each.
-        output: the memory that they write.
-        wrong: whether the inputs of the last replay were not allowed; `None` where this is not checked.
-        constants: what else they read.
-    """
+    """Recorded operations, the memory that they read, `[b, n]` each, and write, and other constants."""
 
     graph: torch.cuda.CUDAGraph
     inputs: dict[str, Tensor]
@@ -183,10 +177,7 @@ class GraphedModel:
 
 
 def _checked(inputs: dict[str, Tensor], sizes: dict[str, int | None]) -> tuple[dict[str, Tensor], Tensor]:
-    """
-    Inputs `[b, n]` with 0 in place of what is not from 0 to their size - 1, and whether a real token has such, or the
-    mask is an additive one; on the GPU, where nothing waits for it.
-    """
+    """Inputs `[b, n]` with 0 in place of what is out of range, and whether a real token has such; on the GPU."""
     mask = inputs.get("attention_mask")
     wrong = torch.zeros((), dtype=torch.bool, device=inputs["input_ids"].device)
     if mask is not None and mask.dtype != torch.bool:
@@ -225,6 +216,7 @@ def aligned(model: PreTrainedModel) -> PreTrainedModel:
     The copy takes and returns the same shapes. It is not for saving: its weights have other shapes.
     """
     model = copy.deepcopy(model)
+    tabulate_characters(model)
     for encoder in list(model.modules()):
         if isinstance(encoder, StarTransformerModel | BigTransformerModel) and encoder.dtype.itemsize == 2:
             _align(encoder)

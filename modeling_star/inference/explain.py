@@ -25,8 +25,6 @@ COMPLETENESS = 1e-2
 """How far the sum of attributions may be from the difference that they explain."""
 _MOST_POINTS = 2048
 _TOKENS_AT_ONCE = 4096
-_BLUE, _ORANGE, _GREEN = "#2a6fbb", "#d9782d", "#3c8d5a"
-_STEP, _WORDS_Y, _TOKENS_Y, _NODE_Y = 96, 150, 250, 350
 
 
 @dataclass(frozen=True)
@@ -122,24 +120,24 @@ def explain(predictor: Predictor, text: str) -> Explanation:
     spans = [(int(start), int(end)) for start, end in encoding.pop("offset_mapping")[0]]
     special = encoding.pop("special_tokens_mask")[0].bool()
     inputs = {name: x.to(model.device) for name, x in encoding.items()}
-    targets = _class_target
-    if task == "token-classification":
-        targets = _entity_targets
+    targets = _class_target if task == "text-classification" else _entity_targets
     attributions = []
     with encoder_alone(model) as votes:
-        for label, score, target in targets(model, inputs, spans, predictions):
+        has_encoder = not votes or bool(model.classifier.vote.share < 1)
+        for label, score, target in targets(model, inputs, spans, predictions) if has_encoder else ():
+            if votes:
+                score = _probability(model, model(**inputs, return_dict=True).logits, target)
             values, difference = integrated_gradients(model, inputs, special, predictor.tokenizer.unk_token_id, target)
             of_ngrams = _ngram_shares(model, inputs["input_ids"], target)
             values = [value + share for value, share in zip(values, of_ngrams, strict=True)]
             difference += sum(of_ngrams)
-            if votes:
-                score = _probability(model, model(**inputs, return_dict=True).logits, target)
             attributions.append(Attribution(label, score, values, difference, "encoder" if votes else ""))
-            if votes:
-                attributions.append(_of_tfidf(model, inputs["input_ids"], label, target))
+        for label, _, target in targets(model, inputs, spans, predictions) if votes else ():
+            attributions.append(_of_tfidf(model, inputs["input_ids"], label, target))
     names = predictor.tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
     tokens = [text[start:end] or name for (start, end), name in zip(spans, names, strict=True)]
-    return Explanation(text, tokens, spans, attributions, *_attentions(model, inputs))
+    attentions = _attentions(model, inputs) if has_encoder else ((), [], [])
+    return Explanation(text, tokens, spans, attributions, *attentions)
 
 
 def _class_target(model: PreTrainedModel, inputs: dict[str, Tensor], spans: Any, predictions: list[Any]) -> list[Any]:
@@ -315,7 +313,7 @@ def as_html(explanation: Explanation, title: str) -> str:
             f"<b class=against>against</b>. The logit is {each.difference:+.3f} from that of a text of {other}; "
             f"the values add up to {sum(each.values):+.3f}.</p>"
         )
-    if any(each.part for each in explanation.attributions):
+    if any(each.part == "encoder" for each in explanation.attributions):
         parts.append("<p class=note>The prediction is the mean of these models' probabilities, weighted.</p>")
     if not explanation.attributions:
         parts.append("<p>No entity is predicted.</p>")
@@ -328,7 +326,10 @@ def as_html(explanation: Explanation, title: str) -> str:
         parts.append("<p class=note>Coloured where the weight is above that of a mean over all tokens.</p>")
     if explanation.words:
         parts.append("<h2>Words, by the weight that their tokens give them</h2>")
-        parts.append(f"<div class=wide>{draw_words(explanation.tokens, explanation.words)}</div>")
+        words = ("".join(explanation.tokens[start : start + length]) for start, length, _ in explanation.words)
+        rows = zip(words, explanation.words, strict=True)
+        cells = "".join(f"<tr><th>{escape(word)}{_cells(np.array([weight]))}</tr>" for word, (_, _, weight) in rows)
+        parts.append(f"<table>{cells}</table><p class=note>Percent of a token's attention, mean of layers.</p>")
     for number, weights in enumerate(explanation.weights, start=1):
         used = [(role, column) for column, role in enumerate(explanation.roles) if weights[:, column].any()]
         rows = "".join(f"<tr><th>{escape(role)}{_cells(weights[:, column])}</tr>" for role, column in used)
@@ -345,7 +346,7 @@ def as_html(explanation: Explanation, title: str) -> str:
 _STYLE = (
     "body{font:16px/1.6 sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222}h1{font-size:1.3em}"
     "h2{font-size:1.05em;margin:1.6em 0 .3em}small,.note{color:#666;font-size:.85em}.tokens{font-size:1.15em}"
-    f".for{{color:{_BLUE}}}.against{{color:{_ORANGE}}}.wide{{overflow-x:auto}}"
+    ".for{color:#2a6fbb}.against{color:#d9782d}.wide{overflow-x:auto}"
     "table{border-collapse:collapse;font-size:.8em}td,th{padding:.15em .5em;text-align:center;font-weight:normal}"
 )
 
@@ -370,59 +371,3 @@ def _coloured(explanation: Explanation, values: Sequence[float] | np.ndarray) ->
 
 def _cells(values: np.ndarray) -> str:
     return "".join(f'<td style="{_shade(float(value), 1)}">{100 * value:.0f}' for value in values)
-
-
-def draw_words(
-    tokens: Sequence[str], words: Sequence[tuple[int, int, float | None]], global_node: bool = False
-) -> str:
-    """
-    SVG: words above their tokens, an edge for each candidate.
-
-    Args:
-        tokens: the tokens.
-        words: first token, length, and weight from 0 to 1, the width of the edges; `None`: unknown.
-        global_node: draw it below, too.
-    """
-    edges, nodes = [], []
-    step = max(_STEP, 26 + 12 * max(map(len, tokens)))
-    left = step / 2 + 22
-    width = 2 * left + step * (len(tokens) - 1)
-    top = _WORDS_Y - 55 * (max((length for _, length, _ in words), default=2) - 2) - 40
-    bottom = (_NODE_Y if global_node else _TOKENS_Y) + 40
-
-    def x(index: float) -> float:
-        return left + step * index
-
-    def edge(x1: float, y1: float, x2: float, y2: float, colour: str, wide: float) -> None:
-        edges.append(
-            f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="{colour}" stroke-width="{wide:.3g}"/>'
-        )
-
-    def node(x1: float, y1: float, text: str, colour: str, note: str = "") -> None:
-        wide = 26 + (20 if not text.isascii() else 11) * len(text)
-        nodes.append(
-            f'<rect x="{x1 - wide / 2:g}" y="{y1 - 18:g}" width="{wide}" height="36" rx="18" fill="{colour}"/>'
-            f'<text x="{x1:g}" y="{y1 + 7:g}" font-size="20" text-anchor="middle" fill="#fff">{escape(text)}</text>'
-            + (f'<text x="{x1:g}" y="{y1 - 22:g}" font-size="14" text-anchor="middle">{note}</text>' if note else "")
-        )
-
-    for start, length, weight in words:
-        # Longer words are higher.
-        middle, height = start + (length - 1) / 2, _WORDS_Y - 55 * (length - 2)
-        for index in range(start, start + length):
-            edge(x(middle), height, x(index), _TOKENS_Y, _BLUE, 1.5 if weight is None else 0.5 + 8 * weight)
-        note = "" if weight is None else f"{100 * weight:.0f} %"
-        node(x(middle), height, "".join(tokens[start : start + length]), _BLUE, note)
-    for index, token in enumerate(tokens):
-        if global_node:
-            edge(x(index), _TOKENS_Y, x((len(tokens) - 1) / 2), _NODE_Y, _GREEN, 1.5)
-        node(x(index), _TOKENS_Y, token, _ORANGE)
-    if global_node:
-        node(x((len(tokens) - 1) / 2), _NODE_Y, "s", _GREEN)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {top:g} {width:g} {bottom - top:g}" '
-        f'width="{0.6 * width:g}" height="{0.6 * (bottom - top):g}" '
-        f'font-family="sans-serif">\n<rect y="{top:g}" width="{width:g}" height="{bottom - top:g}" fill="#fff"/>\n'
-        + "\n".join([*edges, *nodes])
-        + "\n</svg>\n"
-    )

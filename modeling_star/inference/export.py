@@ -50,12 +50,7 @@ _MAX_BATCH = 8
 
 
 def load(name: str, trust_remote_code: bool = False) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """
-    A saved model, in float32 and eval mode, and its tokenizer, which truncates where the model has a limit.
-
-    Raises:
-        UserError: it is no whole encoder with one of the heads, or its tokenizer does not run without Python.
-    """
+    """A saved model, in float32 and eval mode, and its tokenizer; a UserError where it cannot be exported."""
     if Path(name, "tfidf.json").is_file():
         raise UserError(f"{name} is a TF-IDF classifier, which has no graph to export: name a trained encoder.")
     config = load_config(name, trust_remote_code=trust_remote_code)
@@ -91,17 +86,7 @@ def input_names(tokenizer: PreTrainedTokenizerBase) -> list[str]:
 
 @torch.no_grad()
 def export_onnx(model: PreTrainedModel, names: Sequence[str], path: Path) -> None:
-    """
-    Write a model for any number of rows of any length, `[b, n]` each.
-
-    Args:
-        model: in eval mode.
-        names: of the inputs, `input_ids` and others of their shape.
-        path: the file; everything is in it.
-
-    Raises:
-        UserError: torch cannot export it.
-    """
+    """Write a model for any number of rows of any length, `[b, n]` each; a UserError where torch cannot export it."""
     # A size of 1, or equal sizes, might be exported as a constant. Values do not matter.
     shape = (2, 7)
     example = {name: (torch.zeros if name == "token_type_ids" else torch.ones)(shape).long() for name in names}
@@ -127,14 +112,7 @@ _ANY_SIZE = 2**31
 def sample_batches(
     tokenizer: PreTrainedTokenizerBase, names: Sequence[str], texts: Sequence[str]
 ) -> Iterator[dict[str, np.ndarray]]:
-    """
-    Inputs to compare on, `[b, n]` each: every text alone, a text of a few hundred words, and padded batches.
-
-    Args:
-        tokenizer: from `load`.
-        names: of the inputs.
-        texts: any; each is given with the one after it where token types are an input.
-    """
+    """Inputs to compare on, `[b, n]` each: every text alone, a text of a few hundred words, and padded batches."""
     words = " ".join(texts).split(" ")
     longer = " ".join((words * (_LONG // len(words) + 1))[:_LONG])
     texts = [*texts, longer]
@@ -153,15 +131,7 @@ def sample_batches(
 
 @torch.no_grad()
 def compare(model: PreTrainedModel, path: Path, batches: Sequence[dict[str, np.ndarray]]) -> float:
-    """
-    The largest difference of numbers between an exported file and the model on the same inputs, at real tokens;
-    relative where PyTorch's value is above 1.
-
-    Args:
-        model: in eval mode.
-        path: the file.
-        batches: inputs `[b, n]` by name.
-    """
+    """The largest difference to PyTorch on inputs `[b, n]`, at real tokens; relative to values above 1."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, quiet())
@@ -180,10 +150,7 @@ def compare(model: PreTrainedModel, path: Path, batches: Sequence[dict[str, np.n
 
 
 def _real(values: Tensor, mask: Tensor) -> Tensor:
-    """
-    The rows that count of an output: those of texts, those of real tokens, or a text's scores of all tokens, at
-    padding as they are.
-    """
+    """The rows that count of an output: those of texts, or those of real tokens."""
     return values[mask] if values.dim() == 3 or not values.is_floating_point() else values
 
 
@@ -290,11 +257,7 @@ _PAGE = Path(__file__).with_name("web")
 
 
 def check_for_web(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """
-    Raises:
-        UserError: the page cannot run the model: it is no tagger or classifier of single texts, or its tokenizer does
-            not make words or pieces that are found in the text by their length.
-    """
+    """Raise a UserError where the page cannot run the model, or find its tokens in the text by their length."""
     name = type(model).__name__
     if not name.endswith(("ForTokenClassification", "ForSequenceClassification")):
         raise UserError(

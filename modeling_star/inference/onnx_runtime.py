@@ -2,14 +2,15 @@
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import UserError
 from ..files import MANIFEST
+from .saved_model import SavedModel
 
 
 if TYPE_CHECKING:
@@ -28,8 +29,9 @@ class FileTokenizer:
     """
 
     pad_token_type_id = 0
+    model_input_names = ("input_ids", "token_type_ids", "attention_mask")
 
-    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+    def __init__(self, folder: Path) -> None:
         from tokenizers import Tokenizer
 
         path = folder / "tokenizer.json"
@@ -45,7 +47,6 @@ class FileTokenizer:
         self.pad_token_id = padding.get("pad_id", 0)
         unknown = getattr(backend.model, "unk_token", None)
         self.unk_token_id = None if unknown is None else backend.token_to_id(unknown)
-        self.model_input_names = list(names)
 
     def __len__(self) -> int:
         return self.backend_tokenizer.get_vocab_size(with_added_tokens=True)
@@ -78,18 +79,18 @@ class FileTokenizer:
         }
 
 
-def open_session(path: Path) -> "InferenceSession":
-    """
-    Load a model.
+def load_tokenizer(saved: SavedModel) -> FileTokenizer:
+    """The tokenizer of an exported model."""
+    return FileTokenizer(_file(saved).parent)
 
-    Raises:
-        UserError: onnxruntime is not installed, or the file is damaged.
-    """
+
+def load(saved: SavedModel, dtype: str | None = None, instructions: str | None = None) -> "InferenceSession":
+    """An exported model, in the precision of its file."""
     try:
         import onnxruntime
     except ModuleNotFoundError:
         raise UserError("onnxruntime is not installed: write pip install onnxruntime.") from None
-    options = quiet()
+    path, options = _file(saved), quiet()
     options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))  # 0: a thread for each core
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -97,6 +98,36 @@ def open_session(path: Path) -> "InferenceSession":
         raise UserError(
             f"{path} cannot be loaded ({error}): export the model again, or copy its files again."
         ) from error
+
+
+def _file(saved: SavedModel) -> Path:
+    if saved.onnx is None:
+        raise ValueError(f"{saved.name} is no exported model.")
+    return saved.onnx
+
+
+def instructions() -> None:
+    """Of compiled layers, which an exported model has none of."""
+
+
+def computation(session: "InferenceSession") -> str:
+    """What computes, as `modeling_star.describe` says it of a model of PyTorch."""
+    return "library: ONNX Runtime\nnumbers: those of the file\ncompiled: no, it is no model of PyTorch"
+
+
+def run_model(session: "InferenceSession") -> Callable[..., dict[str, np.ndarray]]:
+    """A function from the inputs of a batch, and others, to its outputs."""
+    inputs, outputs = ([each.name for each in every] for every in (session.get_inputs(), session.get_outputs()))
+
+    def run(**given: np.ndarray) -> dict[str, np.ndarray]:
+        return dict(zip(outputs, session.run(None, {name: given[name] for name in inputs}), strict=True))
+
+    return run
+
+
+def map_batches(session: "InferenceSession") -> Callable[..., Iterator[Any]]:
+    """`map` over batches: a session has threads of its own."""
+    return map
 
 
 def quiet() -> "SessionOptions":
@@ -112,29 +143,18 @@ CRF = "crf.json"
 """The file of the transitions of a CRF and of the entries of the vocabulary that carry no tag, see `SpanScorer`."""
 
 
-def crf_tables(folder: Path, session: "InferenceSession", labels: int) -> dict[str, np.ndarray] | None:
-    """
-    The tables of a CRF in an exported folder; `None` without one, for one that does not know its chain (the file has
-    null), and in exports of earlier versions.
-
-    Args:
-        folder: of an exported model.
-        session: the model; that of a CRF has the output `messages`.
-        labels: their number.
-
-    Raises:
-        UserError: the model has a CRF, and the file is missing or is not that of its labels.
-    """
+def crf_tables(session: "InferenceSession", saved: SavedModel) -> dict[str, np.ndarray] | None:
+    """The tables of a `SpanScorer` in an exported folder; `None` for a CRF that does not know its chain."""
     if "messages" not in [output.name for output in session.get_outputs()]:
         return None
-    path = folder / CRF
+    path, labels = _file(saved).parent / CRF, len(saved.labels)
     try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-        if saved is None:
+        tables = json.loads(path.read_text(encoding="utf-8"))
+        if tables is None:
             return None
-        carries_no_tag = np.zeros(saved["vocab_size"], dtype=bool)
-        carries_no_tag[saved["carry_no_tag"]] = True
-        transitions = np.array(saved["transitions"], dtype=np.float64).reshape(labels, labels)
+        carries_no_tag = np.zeros(tables["vocab_size"], dtype=bool)
+        carries_no_tag[tables["carry_no_tag"]] = True
+        transitions = np.array(tables["transitions"], dtype=np.float64).reshape(labels, labels)
     except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
         raise UserError(
             f"{path} cannot be read ({error!r}), and the scores of this tagger depend on it: export the model again, "
@@ -157,13 +177,3 @@ def check_output_dir(folder: Path) -> None:
     """Raise a UserError where an export would overwrite something else than an earlier one."""
     if folder.exists() and not (folder.is_dir() and {path.name for path in folder.iterdir()} <= _FILES):
         raise UserError(f"{folder} is no earlier export: name a new folder, --output_dir {folder}-onnx.")
-
-
-def run_session(session: "InferenceSession") -> Callable[..., dict[str, np.ndarray]]:
-    """A function from the inputs of a batch to its outputs."""
-    names = [output.name for output in session.get_outputs()]
-
-    def run(**inputs: np.ndarray) -> dict[str, np.ndarray]:
-        return dict(zip(names, session.run(None, inputs), strict=True))
-
-    return run

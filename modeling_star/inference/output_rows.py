@@ -38,10 +38,7 @@ def parts_of(output: Path) -> Path:
 
 
 def check_output(output: Path) -> None:
-    """
-    Raises:
-        UserError: a file has another ending, or exists, or its folder may not be searched or written.
-    """
+    """Raise a UserError where a file has another ending, or exists, or its folder may not be searched or written."""
     if output.suffix not in FORMATS:
         raise UserError(f"--output_file {output} ends in {output.suffix!r}: write {', '.join(FORMATS)}.")
     try:
@@ -111,13 +108,7 @@ class OutputColumns:
         has_several: bool,
         suffix: str,
     ) -> "OutputColumns":
-        """
-        Args:
-            inputs: of each file, and of typed texts.
-            texts: `text`, or two names of pairs and questions.
-            predicted, has_several: as in the class.
-            suffix: of the output: a table of text has the texts only where no column of the input has them.
-        """
+        """The columns of an output; a table of text has the texts only where no column of the input has them."""
         is_table = suffix in TABLES
         inputs = list(inputs)
         files = sum(each.is_file for each in inputs)
@@ -159,15 +150,7 @@ class OutputColumns:
         return {before: after for before, after in pairs if before != after}
 
     def row(self, source: Source, text: Any, found: list[Prediction]) -> dict[str, Any]:
-        """
-        A row of the output, its numbers rounded. What does not apply is omitted: the index of a typed text, a column
-        that its file does not have.
-
-        Args:
-            source: where the text is from.
-            text: a text, a pair of texts, or a question with its context.
-            found: its predictions.
-        """
+        """A row of the output, its numbers rounded; what does not apply, as the index of a typed text, is omitted."""
         found = rounded(found)
         has = {"file": source.file, "index": source.index, **named_texts(text), "found": found}
         own = {new: _plain(source.cells[name]) for name, new in self.own.items() if name in source.cells}

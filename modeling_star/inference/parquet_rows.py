@@ -1,9 +1,8 @@
 """Parts of a parquet file, and their join: the types of the input's columns are known when all rows are."""
 
-import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 from pyarrow.parquet import ParquetFile, ParquetWriter, write_table
@@ -11,22 +10,13 @@ from pyarrow.parquet import ParquetFile, ParquetWriter, write_table
 from .output_rows import as_json
 
 
-def write_parquet(rows: Sequence[dict[str, Any]], names: Sequence[str], types: dict[str, Any]) -> bytes:
-    """
-    Rows as the content of a file.
-
-    Args:
-        rows: with any of the columns.
-        names: of all columns, in their order.
-        types: of some of them, see `parquet_type`; those of the others follow from the cells.
-    """
+def write_parquet(rows: Sequence[dict[str, Any]], names: Sequence[str], types: dict[str, Any], file: BinaryIO) -> None:
+    """Write rows, with the types of some columns, see `parquet_type`; others follow from the cells."""
     arrays = {}
     for name in names:
         cells = [row.get(name) for row in rows]
         arrays[name] = pa.array(cells, parquet_type(types[name])) if name in types else _array(cells)
-    stream = io.BytesIO()
-    write_table(pa.table(arrays), stream)
-    return stream.getvalue()
+    write_table(pa.table(arrays), file)
 
 
 def parquet_type(kind: Any) -> pa.DataType:
@@ -51,7 +41,7 @@ def _texts(cells: Sequence[Any]) -> pa.Array:
     return pa.array(texts, pa.string())
 
 
-def join_parquet(parts: Sequence[Path], output: Path) -> None:
+def join_parquet(parts: Sequence[Path], output: BinaryIO) -> None:
     """Write the rows of some parts into one file. A column whose parts have types without a common one has texts."""
     schema = _joined([ParquetFile(part).schema_arrow for part in parts])
     with ParquetWriter(output, schema) as writer:

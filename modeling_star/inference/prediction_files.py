@@ -2,10 +2,9 @@
 Predictions of files of any size: in windows, one part file per window, joined at the end.
 
 The texts are cut into windows in the order of the input, whatever the number of processes. Process i of n predicts
-windows i, i + n, ... and renames the file of a window when it is whole. A run that was killed continues with the
-windows that have no file. The output is therefore the same, byte for byte, however often a run was interrupted. The
-name of a part has the number of its window, a hash of its rows, their number and a hash of its content. The last is
-compared when a run continues, and before the parts are joined.
+windows i, i + n, ... and names the file of a window, by its number and a hash of its rows, when it is whole and on the
+disk. A run that was killed continues with the windows that have no file. The output is therefore the same, byte for
+byte, however often a run was interrupted.
 """
 
 import hashlib
@@ -18,13 +17,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from filelock import FileLock, Timeout
 
 from ..data.writing_systems import between_words
 from ..errors import UserError
-from ..files import LOCK, no_empty_folder
+from ..files import LOCK, no_empty_folder, write_atomically, write_text
 from .output_rows import (
     TABLES,
     InputColumns,
@@ -73,23 +72,30 @@ def predict_windows(predictor: "Predictor", rows: Iterable[tuple[Source, "Text"]
 
 
 def windows(rows: Iterable[tuple[Source, "Text"]], predictor: "Predictor") -> Iterator[Window]:
-    """Successive rows, as many as fit into memory; the first ones decide how words are joined."""
+    """
+    Successive rows, as many as fit into memory; the first ones decide how words are joined.
+
+    Raises:
+        UserError: there is none.
+    """
     window: Window = []
-    characters = 0
+    characters, is_first = 0, True
+
+    def with_delimiter(window: Window) -> Window:
+        if predictor.delimiter is None:
+            predictor.delimiter = between_words(text for _, text in window if isinstance(text, list))
+        return window
+
     for source, text in rows:
         window.append((source, text))
         characters += sum(map(len, text if isinstance(text, (list, tuple)) else (text,)))
         if len(window) == TEXTS_OF_WINDOW or characters >= CHARACTERS_OF_WINDOW:
-            yield _with_delimiter(window, predictor)
-            window, characters = [], 0
+            yield with_delimiter(window)
+            window, characters, is_first = [], 0, False
     if window:
-        yield _with_delimiter(window, predictor)
-
-
-def _with_delimiter(window: Window, predictor: "Predictor") -> Window:
-    if predictor.delimiter is None:
-        predictor.delimiter = between_words(text for _, text in window if isinstance(text, list))
-    return window
+        yield with_delimiter(window)
+    elif is_first:
+        raise UserError("There is no text in the input: name a file with texts.")
 
 
 def predict_window(predictor: "Predictor", window: Window) -> Predicted:
@@ -152,8 +158,7 @@ def predict_to_file(
         The number of its rows; 0 in a process that does not write the file.
 
     Raises:
-        UserError: the file exists, its parts belong to another model, other options or other texts, or one was damaged
-            after it was written.
+        UserError: the file exists, or its parts belong to another model, other options or other texts.
     """
     processes = Processes.of_environment()
     folder = parts_of(output)
@@ -164,62 +169,55 @@ def predict_to_file(
         predictor.instructions = None
     options = {**predictor.options, **options, "columns": asdict(columns)}
     with _begun(output, folder, json.loads(json.dumps(options)), processes.index == 0):
-        keys, count = [], 0
+        names, count = [], 0
         written = _parts(folder, output.suffix)
-        numbers = {key.split("-")[0] for key in written}
+        numbers = {name.split("-")[0] for name in written}
 
         def missing() -> Iterator[tuple[Path, Window]]:
             """The parts of this process that are not written."""
             nonlocal count
             for number, window in enumerate(windows(rows, predictor)):
                 content = hashlib.blake2b(repr(window).encode(), digest_size=8).hexdigest()
-                keys.append(f"{number:08}-{content}")
+                names.append(f"{number:08}-{content}{output.suffix}")
                 count += len(window)
-                if f"{number:08}" in numbers and keys[-1] not in written:
+                if f"{number:08}" in numbers and names[-1] not in written:
                     raise UserError(
                         f"{folder} has predictions of other texts: the input has changed. Delete the folder, or name "
                         "another --output_file."
                     )
                 # Without a part there is only an output if the main process has joined all parts.
                 is_due = number % processes.count == processes.index and not output.exists()
-                if is_due and (keys[-1] not in written or not _is_whole(written[keys[-1]])):
-                    yield folder / keys[-1], window
+                if is_due and names[-1] not in written:
+                    yield folder / names[-1], window
                 else:
                     progress(len(window))
 
         for part, predicted in predict(predictor, missing()):
-            _write_part(part, [columns.row(*row) for row in predicted], columns, predictor, output.suffix)
+            _write_part(part, [columns.row(*row) for row in predicted], columns, predictor)
             progress(len(predicted))
         if processes.index == 0:
-            if not keys:
-                raise UserError("There is no text in the input: name a file with texts.")
             if not output.exists():  # it does where an earlier process ended after it was joined
-                _join(_awaited(folder, keys, output.suffix), columns, output, folder)
-            for part in _parts(folder, output.suffix).values():
-                part.unlink()
+                _join(_awaited(folder, names, output.suffix), columns, output, folder)
+            for name in _parts(folder, output.suffix):
+                (folder / name).unlink()
             shutil.rmtree(folder)  # the options last, by which a repeated command knows its output
             return count
     return 0
 
 
-def _awaited(folder: Path, keys: Sequence[str], suffix: str) -> list[Path]:
-    """
-    The parts of all windows, when those of the other processes are written; where one fails, a launcher ends this one.
-
-    Raises:
-        UserError: none was written for PATIENCE seconds.
-    """
+def _awaited(folder: Path, names: Sequence[str], suffix: str) -> list[Path]:
+    """The parts of all windows, once other processes have written theirs; a UserError after PATIENCE."""
     latest, count_seen = time.monotonic(), 0
-    while not (parts := _parts(folder, suffix)).keys() >= set(keys):
+    while not (parts := _parts(folder, suffix)) >= set(names):
         if len(parts) > count_seen:
             latest, count_seen = time.monotonic(), len(parts)
         if time.monotonic() - latest > PATIENCE:
             raise UserError(
-                f"{len(keys) - len(parts)} parts in {folder} are missing, and none was written for "
+                f"{len(names) - len(parts)} parts in {folder} are missing, and none was written for "
                 f"{PATIENCE / 60:g} minutes: repeat the command, which predicts what is missing."
             )
         time.sleep(0.1)
-    return [parts[key] for key in keys]
+    return [folder / name for name in names]
 
 
 @contextmanager
@@ -248,8 +246,7 @@ def _begun(output: Path, folder: Path, options: dict[str, Any], is_main: bool) -
                     "--output_file."
                 )
         else:
-            with _whole(path) as temporary:
-                temporary.write_text(json.dumps(options, ensure_ascii=False, indent=2), encoding="utf-8")
+            write_text(path, json.dumps(options, ensure_ascii=False, indent=2))
         try:
             yield
         except BaseException:
@@ -264,36 +261,31 @@ def _recorded(folder: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
-@contextmanager
-def _whole(path: Path, folder: Path | None = None) -> Iterator[Path]:
-    """A temporary path, beside `path` or in a folder, that becomes `path` at the end: a file is whole or absent."""
-    temporary = (folder or path.parent) / f"{path.name}.{os.getpid()}.tmp"
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+def _parts(folder: Path, suffix: str) -> set[str]:
+    """The names of the parts in a folder."""
+    return {path.name for path in folder.glob(f"[0-9]*-*{suffix}")}
 
 
-def _parts(folder: Path, suffix: str) -> dict[str, Path]:
-    """The parts in a folder by the number of their window and the hash of its texts."""
-    return {path.name.rsplit("-", 2)[0]: path for path in folder.glob(f"*-*-*-*{suffix}")}
+def _write_part(part: Path, rows: list[dict[str, Any]], columns: OutputColumns, predictor: "Predictor") -> None:
+    """Write a part, which has its name when it is on the disk, also after a power cut."""
+
+    def write(file: BinaryIO) -> None:
+        if part.suffix == ".parquet":
+            from .parquet_rows import write_parquet
+
+            write_parquet(rows, columns.names, _types(columns, predictor), file)
+        elif part.suffix in TABLES:
+            file.write(as_table(rows, columns.names, part.suffix))
+        else:
+            file.writelines((as_json(row) + "\n").encode() for row in rows)
+        _to_disk(file)
+
+    write_atomically(part, write)
 
 
-def _write_part(
-    path: Path, rows: list[dict[str, Any]], columns: OutputColumns, predictor: "Predictor", suffix: str
-) -> None:
-    """Write a part, with the number of its rows and the hash of its content in its name."""
-    if suffix == ".parquet":
-        from .parquet_rows import write_parquet
-
-        content = write_parquet(rows, columns.names, _types(columns, predictor))
-    elif suffix in TABLES:
-        content = as_table(rows, columns.names, suffix)
-    else:
-        content = b"".join((as_json(row) + "\n").encode() for row in rows)
-    with _whole(path.with_name(f"{path.name}-{len(rows)}-{_hash(content)}{suffix}")) as temporary:
-        temporary.write_bytes(content)
+def _to_disk(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _types(columns: OutputColumns, predictor: "Predictor") -> dict[str, Any]:
@@ -304,39 +296,20 @@ def _types(columns: OutputColumns, predictor: "Predictor") -> dict[str, Any]:
     return {**types, **{columns.predicted[name]: kind for name, kind in predicted.items()}}
 
 
-def _hash(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
-
-
-def _is_whole(part: Path) -> bool:
-    """Whether a part is as it was written; another is deleted. A power cut can leave the beginning of a file."""
-    *_, rows, expected = part.stem.split("-")
-    if _hash(part.read_bytes()) == expected:
-        return True
-    logger.warning(f"{part} is not as it was written, and is deleted: its {rows} texts are predicted again.")
-    part.unlink()
-    return False
-
-
 def _join(parts: Sequence[Path], columns: OutputColumns, output: Path, folder: Path) -> None:
-    """Raise a UserError where a part is not as it was written."""
-    damaged = [part for part in parts if not _is_whole(part)]
-    if damaged:
-        raise UserError(
-            f"{len(damaged)} of {len(parts)} parts in {folder} were damaged: repeat the command, which predicts their "
-            "texts again."
-        )
-    with _whole(output, folder) as temporary:  # a killed process leaves nothing beside the output
+    """Write the rows of some parts into the output, whole or not at all; nothing of a killed process is beside it."""
+    joined = folder / f"joined{output.suffix}"
+    with open(joined, "wb") as file:
         if output.suffix == ".parquet":
             from .parquet_rows import join_parquet
 
-            join_parquet(parts, temporary)
+            join_parquet(parts, file)
         else:
-            with open(temporary, "wb") as file:
-                if output.suffix in TABLES:
-                    file.write(
-                        as_table([dict(zip(columns.names, columns.names, strict=True))], columns.names, output.suffix)
-                    )
-                for part in parts:
-                    with open(part, "rb") as content:
-                        shutil.copyfileobj(content, file, 1 << 20)
+            if output.suffix in TABLES:
+                names = dict(zip(columns.names, columns.names, strict=True))
+                file.write(as_table([names], columns.names, output.suffix))
+            for part in parts:
+                with open(part, "rb") as content:
+                    shutil.copyfileobj(content, file, 1 << 20)
+        _to_disk(file)
+    os.replace(joined, output)

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from ..data.in_memory import inputs_of
 from ..data.question_windows import QuestionWindow, encode_windows
 from ..models.heads import eval_mode
 from ..models.modeling_encoder import longest_input
-from .inputs import texts_of
 
 
 logger = logging.get_logger(__name__)
@@ -87,7 +87,7 @@ def answer_question(
     options = {**DEFAULTS, **saved_options(model.config, "question-answering")}
     options |= {name: value for name, value in given.items() if value is not None}
     windows: list[QuestionWindow] = []
-    texts_of([(question, context)], "question-answering", False, model.name_or_path)
+    inputs_of([(question, context)], "question-answering", False, model.name_or_path)
     if context.strip():
         longest, requested = longest_input(model.config), options["max_length"]
         if longest is not None and requested is not None and requested > longest:
@@ -184,13 +184,7 @@ def find_answers(
 
 
 def _best_of_equal(scores: Tensor, offsets: Tensor) -> Tensor:
-    """
-    Mask all but the best of the spans with the same characters in scores `[c, L]`: byte-level tokenizers have several
-    tokens for one character.
-
-    Args:
-        offsets: `[c, 2]`, first character of each token and the one after its last.
-    """
+    """Mask all but the best spans with the same characters in scores `[c, L]`, as bytes have."""
     if bool((offsets[1:] > offsets[:-1]).all()):
         return scores
     lasts = _ends(offsets[:, 1], scores.shape[1], fill=-1)
@@ -207,13 +201,7 @@ def _best_of_equal(scores: Tensor, offsets: Tensor) -> Tensor:
 
 
 def span_scores(start_logits: Tensor, end_logits: Tensor, max_answer_tokens: int) -> Tensor:
-    """
-    Scores of all spans of up to L tokens, `[c, L]`: at (i, l) the span of tokens i to i + l.
-
-    Args:
-        start_logits, end_logits: `[c]`.
-        max_answer_tokens: L.
-    """
+    """Scores of all spans of up to L tokens, `[c, L]`, from logits `[c]`: at (i, l) the span of tokens i to i + l."""
     return start_logits[:, None] + _ends(end_logits, max_answer_tokens, fill=float("-inf"))
 
 
@@ -223,12 +211,5 @@ def _ends(values: Tensor, longest: int, fill: float) -> Tensor:
 
 
 def saved_options(config: PreTrainedConfig, task: str) -> dict[str, Any]:
-    """
-    The options with which a model was evaluated, from its configuration's `task_specific_params`, where older models
-    of the Hub have them too; empty for other models.
-
-    Args:
-        config: of a saved model.
-        task: transformers' name of it, such as "question-answering".
-    """
+    """The options with which a model was evaluated, from its configuration's `task_specific_params`, by task."""
     return (getattr(config, "task_specific_params", None) or {}).get(task, {})

@@ -27,15 +27,7 @@ class Worker:
 
 
 def connect(address: str) -> None:
-    """
-    Connect this process with a cluster.
-
-    Args:
-        address: as `ray.init` takes it; "local" starts a cluster that ends with this process.
-
-    Raises:
-        UserError: there is no cluster, or Ray is not installed.
-    """
+    """Connect to a cluster by an address of `ray.init`; "local" starts one that ends with this process."""
     try:
         import ray
     except ModuleNotFoundError:

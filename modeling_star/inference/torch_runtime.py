@@ -1,23 +1,26 @@
 """Models of transformers for a `Predictor`: on the accelerator of this process, or the CPU."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..kernels import cpu
 from ..kernels.compiled import compile_layers
+from ..kernels.compiled import describe as computation  # noqa: F401
 from ..loading import load_model
+from ..loading import load_tokenizer as load_any_tokenizer
+from ..models.char_cnn import tabulate_characters
+from ..models.modeling_encoder import longest_input
 from .cuda_graphs import cuda_graphs
+from .saved_model import SavedModel
 from .threads import map_in_threads
 
-
-if TYPE_CHECKING:
-    from .prediction import SavedModel
 
 _CLASSES = {
     "token-classification": "AutoModelForTokenClassification",
@@ -27,7 +30,16 @@ _CLASSES = {
 _OUTPUTS = ("logits", "paths", "messages")
 
 
-def load(saved: "SavedModel", dtype: str | None, instructions: str | None) -> PreTrainedModel:
+def load_tokenizer(saved: SavedModel) -> PreTrainedTokenizerBase:
+    """The tokenizer, with the limit of the model for tags and classes."""
+    tokenizer = load_any_tokenizer(saved.name, **saved.remote)
+    if saved.task in ("token-classification", "text-classification"):
+        limit = longest_input(saved.config) or sys.maxsize
+        tokenizer.model_max_length = min(tokenizer.model_max_length, limit)
+    return tokenizer
+
+
+def load(saved: SavedModel, dtype: str | None, instructions: str | None) -> PreTrainedModel:
     """
     A saved model, in eval mode, on its device. On a CPU its layers are compiled; where they could be, PyTorch computes
     them if `instructions` are `None`.
@@ -38,6 +50,7 @@ def load(saved: "SavedModel", dtype: str | None, instructions: str | None) -> Pr
     model = load_model(_CLASSES[saved.task], saved.name, **options)
     model = model.to(_device())
     if model.device.type != "cpu" or (instructions is None and cpu.level_in_use() is not None):
+        tabulate_characters(model)
         return model
     return compile_layers(model, "bfloat16" if dtype == "auto" else None)
 
@@ -47,11 +60,12 @@ def instructions() -> str | None:
     return cpu.level_in_use() if _device().type == "cpu" else None
 
 
-def crf_tables(model: PreTrainedModel) -> dict[str, np.ndarray] | None:
+def crf_tables(model: PreTrainedModel, saved: SavedModel | None = None) -> dict[str, np.ndarray] | None:
     """
     What the probabilities of spans need of a CRF, see `SpanScorer`; `None` without a CRF that knows its chain.
 
-    A CRF without a vocabulary runs over special tokens and pieces of words too, which make no entity.
+    A CRF without a vocabulary runs over special tokens and pieces of words too, which make no entity. What is `saved`
+    of the model besides its weights has nothing to add.
     """
     crf = getattr(model, "crf", None)
     if not hasattr(crf, "transition_scores") or not crf.has_vocabulary:
@@ -82,10 +96,7 @@ def run_model(model: PreTrainedModel) -> Callable[..., dict[str, np.ndarray]]:
 
 
 def map_batches(model: PreTrainedModel) -> Callable[..., Iterator[Any]]:
-    """
-    `map` over batches. A thread for each batch uses a CPU better than several threads for each operation; the results
-    do not depend on the number of threads.
-    """
+    """`map`: a thread for each batch uses a CPU better than several for each operation, and changes no result."""
     workers = torch.get_num_threads() if model.device.type == "cpu" else 1
     return partial(map_in_threads, workers=workers)
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
+from ..models.char_cnn import tabulate_characters
 from ..models.modeling_big import LARGEST_CANDIDATE_RADIUS, BigTransformerModel
 from ..models.modeling_encoder import Recorder
 from ..models.modeling_star import StarTransformerModel
@@ -56,6 +57,7 @@ def compile_layers(model: Model, dtype: Literal["bfloat16"] | None = None) -> Mo
     if model.training:
         model.eval()
     model.requires_grad_(False)
+    tabulate_characters(model)
     encoders: list[Any] = [x for x in model.modules() if isinstance(x, StarTransformerModel | BigTransformerModel)]
     reason = None if encoders else "it has no Star- or BiG-Transformer of this package"
     for encoder in encoders:

@@ -13,6 +13,7 @@ Axes: b batch  N flat tokens  m longest sequence  d width  h heads  c width of a
 """
 
 import functools
+import importlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.utils import logging
 
-from .modeling_encoder import installed, require_plain_linear
+from .modeling_encoder import require_plain_linear
 from .neighbours import has_shifted, neighbour_index, neighbours, windows
 from .sparse_attention import RowIndex, row_attention, row_attention_applies, sequence_scores, sequence_sums
 from .token_layout import (
@@ -752,10 +753,13 @@ def find_kernels(name: str) -> Any:
     Raises:
         ImportError: the package or Triton is not installed, or the package's kernels are of another interface.
     """
-    room = installed("kernels")
-    if room.INTERFACE != KERNEL_INTERFACE:
+    try:
+        package = importlib.import_module("modeling_star.kernels")
+    except ModuleNotFoundError as error:
+        raise ImportError("they need the package modeling-star: pip install . in its checkout") from error
+    if package.INTERFACE != KERNEL_INTERFACE:
         raise ImportError(
-            f"the kernels of the installed modeling_star have interface {room.INTERFACE}, and this model's code calls "
-            f"{KERNEL_INTERFACE}"
+            f"the kernels of the installed modeling_star have interface {package.INTERFACE}, and this model's code "
+            f"calls {KERNEL_INTERFACE}"
         )
-    return installed(f"kernels.{name}")
+    return importlib.import_module(f"modeling_star.kernels.{name}")

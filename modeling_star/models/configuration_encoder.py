@@ -160,8 +160,8 @@ class EncoderConfig(BaseConfig):
             classifier adds to those of the encoder, such as 262144; 0 reads none.
         max_ngram_length (`int`, defaults to 2), ngram_dropout (`float`, defaults to 0.5): tokens of the longest of
             these n-grams, and the share of them that training leaves out.
-        ngram_hash_bits (`int`, *optional*): bits that the numbers of their hash have, 24, which every runtime of
-            exported graphs computes, or 64. Defaults to 24, and to 64 in models that earlier versions saved.
+        ngram_hash_bits (`int`, defaults to 24): bits of the numbers of their hash; saved models say so, since earlier
+            versions had another one.
         pair_mode (`str`, defaults to `"cross"`): "cross" reads a pair as one sequence; "siamese" splits each row by
             `token_type_ids` into two sequences that do not see each other.
         char_features (`bool`, defaults to `False`): the spelling of a token and its writing (capitals, digits) join
@@ -212,7 +212,7 @@ class EncoderConfig(BaseConfig):
     ngram_buckets: int = 0
     max_ngram_length: int = 2
     ngram_dropout: float | int = 0.5
-    ngram_hash_bits: Literal[24, 64] | None = None
+    ngram_hash_bits: Literal[24] = 24
     tfidf_terms: int = 0
     tfidf_max_length: int = 2
     pair_mode: Literal["cross", "siamese"] = "cross"
@@ -265,15 +265,21 @@ class EncoderConfig(BaseConfig):
             self.embedding_size = (
                 self.hidden_size if self.backbone_config is None else self.backbone_config.hidden_size
             )
-        if self.ngram_hash_bits is None:
-            self.ngram_hash_bits = 24
         super().__post_init__(**kwargs)
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """As in `BaseConfig`; a saved model with n-grams that names no hash has that of earlier versions."""
-        if config_dict.get("ngram_buckets") and "ngram_hash_bits" not in config_dict:
-            config_dict = {**config_dict, "ngram_hash_bits": 64}
+        """
+        As in `BaseConfig`.
+
+        Raises:
+            ValueError: the model has n-grams by the hash of earlier versions.
+        """
+        if config_dict.get("ngram_buckets") and config_dict.get("ngram_hash_bits") != 24:
+            raise ValueError(
+                "The n-grams of this model have the hash of a version before 0.2, and ngram_hash_bits=24 is needed: "
+                "train it again, or install that version."
+            )
         return super().from_dict(config_dict, **kwargs)
 
     @property

@@ -22,6 +22,7 @@ from .tag_schemes import (
     IGNORE_INDEX,
     TagScheme,
     entity_tag,
+    may_follow,
     tag_scheme,
     typed_labels,
 )
@@ -35,6 +36,8 @@ logger = logging.get_logger(__name__)
 FORBIDDEN = -1e4
 # Score of a tag other than the known one: outweighs any number of forbidden transitions.
 _RULED_OUT = -1e12
+# Start and end count as O.
+_LETTERS = "OBIES"
 # A score is its parameter times this, with the gradient of the score itself, so that it learns this many times as fast
 # as the weights of a layer, many of which change one logit together. At their rate it would learn too late
 # (docs/decisions.md).
@@ -106,10 +109,15 @@ class LinearChainCrf(VocabularyTables):
         """`[k + 1, k + 1]`, bool, from the row's label to the column's; the last row is the start, column the end."""
         if self.scheme is None:
             return torch.zeros(len(self.labels) + 1, len(self.labels) + 1, dtype=torch.bool, device="cpu")
-        first, joined = _tags(self.labels)
-        if self.scheme == "iobes":
-            return ~torch.where(_among(first, "IE"), joined, ~_among(first, "BI")[:, None])
-        return ~joined & _among(first, "I" if self.scheme == "iob2" else "B")
+        tags = [*(entity_tag(label) or ("S", label) for label in typed_labels(self.labels)), ("O", "")]
+        numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kind for _, kind in tags))}
+        letters = torch.tensor([_LETTERS.index(letter) for letter, _ in tags], device="cpu")
+        kinds = torch.tensor([numbers[kind] for _, kind in tags], device="cpu")
+        # Asked for each pair of letters, with another type and the same one: there may be many labels.
+        x, y = (["O", *(f"{letter}-{kind}" for letter in _LETTERS[1:])] for kind in "xy")
+        may = [[[may_follow(before, after, self.scheme) for after in x_or_y] for before in x] for x_or_y in (y, x)]
+        is_same = (kinds[:, None] == kinds).long()
+        return ~torch.tensor(may, device="cpu")[is_same, letters[:, None], letters]
 
     def init_own_weights(self) -> None:
         """For `_init_weights`: scores of 0, which equal a tagger without a CRF; no vocabulary."""
@@ -128,18 +136,8 @@ class LinearChainCrf(VocabularyTables):
 
     def chain(self, real: Tensor, input_ids: Tensor | None, tag_mask: Tensor | None) -> Tensor:
         """
-        Which tokens are tagged, one after the other.
-
-        Args:
-            real: `[b, n]`, bool, false at padding.
-            input_ids: `[b, n]`; without them and a vocabulary all tokens are tagged.
-            tag_mask: `[b, n]`, nonzero at the tagged tokens, instead of the vocabulary.
-
-        Returns:
-            `[b, n]`, bool.
-
-        Raises:
-            ValueError: neither is given, and the vocabulary says which tokens are tagged.
+        Which tokens are tagged, one after the other, `[b, n]`: the `real` ones at `tag_mask`, or by the vocabulary and
+        `input_ids`, or else all.
         """
         if tag_mask is not None:
             return real & (tag_mask != 0)
@@ -154,15 +152,7 @@ class LinearChainCrf(VocabularyTables):
         return real & ~self.carries_no_tag[input_ids.masked_fill(~real, 0)]
 
     def breaks_constraints(self, labels: Tensor, chain: Tensor) -> Tensor:
-        """
-        Which rows have a label that may not follow the one before it.
-
-        Args:
-            labels, chain: as in `log_likelihood`; unknown labels break nothing.
-
-        Returns:
-            `[b]`, bool.
-        """
+        """Which rows `[b]` have a label that may not follow the one before it; unknown labels break nothing."""
         tags = _without_gaps(labels, chain)
         before, after = tags[:, :-1], tags[:, 1:]
         known = (before != IGNORE_INDEX) & (after != IGNORE_INDEX)
@@ -181,13 +171,9 @@ class LinearChainCrf(VocabularyTables):
         temperature: float = 1.0,
     ) -> dict[str, Tensor | None]:
         """
-        The fields of `CrfTokenClassifierOutput`.
+        The fields of `CrfTokenClassifierOutput`, of emissions `[b, n, k]` and what the tagger's `forward` is given.
 
         Args:
-            emissions: `[b, n, k]`.
-            labels: `[b, n]`, -100 where none counts.
-            attention_mask, input_ids, tag_mask: `[b, n]`, as in the tagger's `forward`.
-            num_items_in_batch: labels in the whole accumulated batch; `None` averages over this one.
             temperature: what the score of a sequence is divided by in `logits` and `messages`.
 
         Raises:
@@ -204,7 +190,7 @@ class LinearChainCrf(VocabularyTables):
             count = labelled.sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
             loss = losses.sum() / count.to(emissions.device).clamp(min=1)
         with torch.set_grad_enabled(torch.is_grad_enabled() and labels is None):
-            logits, messages = self.log_marginals_and_messages(emissions, chain, temperature)
+            logits, messages = self.log_marginals(emissions, chain, temperature)
         if labels is None or not self.training:
             paths = self.best_paths(emissions, chain).masked_fill(~real, IGNORE_INDEX)
         outputs = {"loss": loss, "logits": logits, "paths": paths, "sequence_losses": losses}
@@ -214,10 +200,8 @@ class LinearChainCrf(VocabularyTables):
         self, labels: Tensor, labelled: Tensor, chain: Tensor, emissions: Tensor, tag_mask: Tensor | None
     ) -> bool:
         """
-        Raise where a label is none of the model's, and warn of what makes a CRF learn badly.
-
-        Returns:
-            Whether every token of the chain has a label. All answers are one number: a GPU is waited for once.
+        Raise where a label is none of the model's, and warn of what makes a CRF learn badly. Returns whether every
+        token of the chain has a label. All answers are one number: a GPU is waited for once.
         """
         k = len(self.labels)
         wrong = labelled & ((labels < 0) | (labels >= k))
@@ -250,16 +234,14 @@ class LinearChainCrf(VocabularyTables):
         self, emissions: Tensor, labels: Tensor, chain: Tensor, is_complete: bool | None = None
     ) -> Tensor:
         """
-        Log probability of the labels of each row, the unknown ones summed over; 0 for a row without chain or labels.
+        Log probability of the labels of each row, `[b]`, the unknown ones summed over; 0 for a row without chain or
+        labels.
 
         Args:
             emissions: `[b, n, k]`, in any precision; widened to float32 at least.
             labels: `[b, n]`, -100 where the label is unknown; ignored outside the chain.
             chain: `[b, n]`, bool.
             is_complete: whether all labels of the chain are known; `None` to look, for which a GPU is waited for.
-
-        Returns:
-            `[b]`.
         """
         emissions = _widened(emissions)
         start, end, transitions = self._scores(emissions.dtype)
@@ -285,23 +267,11 @@ class LinearChainCrf(VocabularyTables):
         total, of_labels = (last + end).logsumexp(-1).masked_fill(~chain.any(1), 0)
         return of_labels - total
 
-    def log_marginals(self, emissions: Tensor, chain: Tensor) -> Tensor:
+    def log_marginals(self, emissions: Tensor, chain: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
         """
-        Log probability of each tag at each token, over all paths (forward-backward); outside the chain the log-softmax
-        of the emissions.
-
-        Args:
-            emissions, chain: as in `log_likelihood`.
-
-        Returns:
-            `[b, n, k]`, in the precision of `emissions`.
+        Log probability of each tag at each token, `[b, n, k]`, over all paths (forward-backward), outside the chain
+        the log-softmax of the emissions; and the messages of `CrfTokenClassifierOutput`, `[b, n, k]`, in float32.
         """
-        return self.log_marginals_and_messages(emissions, chain)[0]
-
-    def log_marginals_and_messages(
-        self, emissions: Tensor, chain: Tensor, temperature: float = 1.0
-    ) -> tuple[Tensor, Tensor]:
-        """`log_marginals`, and the backward messages of `CrfTokenClassifierOutput`, `[b, n, k]`, in float32."""
         wide = _widened(emissions) / temperature
         start, end, transitions = self._scores(wide.dtype, temperature)
         # The backward pass is a forward pass over the reversed row.
@@ -324,15 +294,7 @@ class LinearChainCrf(VocabularyTables):
 
     @torch.no_grad()
     def best_paths(self, emissions: Tensor, chain: Tensor) -> Tensor:
-        """
-        The labels of the most likely path of each row (Viterbi); outside the chain the best label of the emissions.
-
-        Args:
-            emissions, chain: as in `log_likelihood`.
-
-        Returns:
-            `[b, n]`.
-        """
+        """The most likely path of each row (Viterbi), `[b, n]`; outside the chain the best label of the emissions."""
         emissions = _widened(emissions)
         start, end, transitions = self._scores(emissions.dtype)
 
@@ -367,36 +329,10 @@ class LinearChainCrf(VocabularyTables):
 
     @staticmethod
     def _unless_cut(scores: Tensor, forbidden: Tensor, labels: Tensor, chain: Tensor) -> Tensor:
-        """
-        Scores of the start for each row: 0 where the first label of a chain may not be one.
-
-        Args:
-            scores: `[k]`.
-            forbidden: `[k]`, bool.
-            labels, chain: as in `log_likelihood`.
-
-        Returns:
-            `[b, k]`.
-        """
+        """Scores of the start for each row, `[k]` to `[b, k]`: 0 where the first label of a chain may not be one."""
         first = labels.gather(1, chain.int().argmax(1, keepdim=True))
         known = chain.any(1, keepdim=True) & (first != IGNORE_INDEX)
         return scores.masked_fill(known & forbidden[first.masked_fill(~known, 0)], 0)
-
-
-def _tags(labels: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """
-    Of labels, and of the start or end, which counts as O: the letters of IOBES, as numbers `[k + 1]`; and whether the
-    column's label, as I or E, would continue the entity of the row's, `[k + 1, k + 1]`.
-    """
-    tags = [*(entity_tag(label) or ("S", label) for label in typed_labels(labels)), ("O", "")]
-    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kind for _, kind in tags))}
-    first = torch.tensor([ord(letter) for letter, _ in tags], device="cpu")
-    kinds = torch.tensor([numbers[kind] for _, kind in tags], device="cpu")
-    return first, _among(first, "BI")[:, None] & (kinds[:, None] == kinds)
-
-
-def _among(letters: Tensor, allowed: str) -> Tensor:
-    return torch.isin(letters, torch.tensor([*map(ord, allowed)], device="cpu"))
 
 
 def _scaled(parameter: Tensor) -> Tensor:
@@ -423,19 +359,7 @@ def _without_gaps(labels: Tensor, chain: Tensor) -> Tensor:
 def _path_scores(
     emissions: Tensor, labels: Tensor, chain: Tensor, start: Tensor, end: Tensor, transitions: Tensor
 ) -> Tensor:
-    """
-    The score of one path for each row; 0 for a row without chain.
-
-    Args:
-        emissions: `[b, n, k]`.
-        labels: `[b, n]`, all known in the chain.
-        chain: `[b, n]`, bool.
-        start, end: `[b, k]`.
-        transitions: `[k, k]`.
-
-    Returns:
-        `[b]`.
-    """
+    """The score of one path for each row, all of whose labels are known, `[b]`; 0 for a row without chain."""
     of_tokens = emissions.gather(-1, labels.masked_fill(~chain, 0)[..., None])[..., 0].masked_fill(~chain, 0)
     tags, lengths = _without_gaps(labels, chain).clamp(min=0), chain.sum(1, keepdim=True)
     steps = transitions[tags[:, :-1], tags[:, 1:]]
@@ -449,10 +373,8 @@ def _messages(emissions: Tensor, chain: Tensor, start: Tensor, transitions: Tens
     The forward recursion: for each token and tag the log-sum-exp of the scores of all paths that end there.
 
     Args:
-        emissions: `[g, b, n, k]`.
-        chain: `[g, b, n]`, bool; other columns are skipped.
-        start: `[g, b, k]`, or the same for all rows `[g, 1, k]`.
-        transitions: `[g, k, k]`.
+        emissions, chain: `[g, b, n, k]`, and `[g, b, n]`, bool; columns outside the chain are skipped.
+        start, transitions: `[g, b, k]`, or the same for all rows `[g, 1, k]`; and `[g, k, k]`.
         scaled: take the largest of each message off it. Sums over long texts are not exact in float32.
 
     Returns:
@@ -477,16 +399,9 @@ def _messages(emissions: Tensor, chain: Tensor, start: Tensor, transitions: Tens
 
 def _scan(step: Callable[[Any, Any], tuple[Any, Tensor]], state: Any, columns: Any, reverse: bool = False) -> Any:
     """
-    A recursion over the columns of a batch; one loop of the graph, for every length, where a model is exported.
-
-    Args:
-        step: from the state and what one column has, to the new state and a tensor that is kept.
-        state: the first one, a tensor or a tuple of them.
-        columns: a tuple of tensors `[n, ...]`.
-        reverse: the last column is the first one read.
-
-    Returns:
-        The last state, and what was kept, `[n, ...]`, in the order of the columns.
+    A recursion over the columns of a batch, tensors `[n, ...]`; one loop of the graph, for every length, where a model
+    is exported. `step` makes of the state and what one column has the new state and a tensor that is kept. Returns the
+    last state, and what was kept, `[n, ...]`, in the order of the columns.
     """
     if is_traced() and torch.compiler.is_exporting():
         # Outputs must not be parts of the state.
@@ -507,9 +422,6 @@ def _traced_scan() -> Callable[..., Any]:
     """
     torch's scan, a prototype without a public name (seen in 2.12 to 2.13): export has no other loop whose number of
     steps depends on the input.
-
-    Raises:
-        ImportError: this torch has none of that name.
     """
     try:
         from torch._higher_order_ops.scan import scan

@@ -1,7 +1,7 @@
 """
 The four task heads, shared by all encoders: each adds `class XForTask(XPreTrainedModel, ForTask)` with its encoder.
 
-A CRF and n-grams are files of their own, read only where the configuration asks for them (`optional_part`).
+A CRF and n-grams are files of their own, imported only where the configuration asks for them.
 
 Axes: b batch  n columns  d width  k labels
 """
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -25,13 +25,9 @@ from transformers.modeling_outputs import (
 from transformers.utils import ModelOutput, can_return_tuple, logging
 
 from .configuration_encoder import PROBLEM_TYPES, EncoderConfig
-from .modeling_encoder import EncoderOutput, EncoderPreTrainedModel, optional_part
+from .modeling_encoder import EncoderOutput, EncoderPreTrainedModel
 from .token_layout import is_traced
 
-
-if TYPE_CHECKING:  # these lines also tell transformers which files to save
-    from .crf import LinearChainCrf
-    from .token_runs import NgramLogits, TfidfTerms, TfidfVote
 
 logger = logging.get_logger(__name__)
 
@@ -43,12 +39,12 @@ NO_SPAN = -1e4
 
 @dataclass(frozen=True)
 class Given:
-    """What a head reads beside the states: inputs `[b, n]`, labels, and how many labels a loss is divided by."""
+    """What a head reads with the states: inputs `[b, n]`, labels (a pair of ends for answers), and their number."""
 
     input_ids: Tensor | None
     attention_mask: Tensor | None
     tag_mask: Tensor | None
-    labels: Tensor | None
+    labels: Any
     num_items_in_batch: Tensor | int | None
 
 
@@ -141,24 +137,14 @@ def head_dropout(config: EncoderConfig) -> nn.Dropout:
 
 
 def in_shape(labels: Tensor, shape: torch.Size | tuple[int, ...]) -> Tensor:
-    """
-    Labels in `shape`, of which axes of 1 may be missing or added.
-
-    Raises:
-        ValueError: they have another shape.
-    """
+    """Labels in `shape`, of which axes of 1 may be missing or added."""
     if not is_traced() and [size for size in labels.shape if size != 1] != [size for size in shape if size != 1]:
         raise ValueError(f"labels or positions have shape {list(labels.shape)}; {list(shape)} is needed.")
     return labels.reshape(shape)
 
 
 def class_labels(labels: Tensor, shape: torch.Size | tuple[int, ...]) -> Tensor:
-    """
-    Labels as cross entropy takes them, int64 in `shape`, `[b]` or `[b, n]`.
-
-    Raises:
-        ValueError: they have another shape, or are no whole numbers.
-    """
+    """Labels as cross entropy takes them: whole numbers, int64 in `shape`, `[b]` or `[b, n]`."""
     if labels.is_floating_point():
         raise ValueError(f"labels are {labels.dtype}; whole numbers are needed: labels.long().")
     return in_shape(labels, shape).long()
@@ -176,12 +162,8 @@ def pair_features(pooled: Tensor) -> Tensor:
 
 class SequenceClassifier(nn.Module):
     """
-    The MLP classifier of section 3.3: Linear, activation, dropout, Linear; beside it n-grams, where there are any.
-    Outside training TF-IDF votes, where it has terms: the two models are trained apart.
-
-    Args:
-        config: any encoder's configuration.
-        in_features: width of the features, d or 4 d.
+    The MLP classifier of section 3.3: Linear, activation, dropout, Linear; with n-grams, where there are any. Outside
+    training TF-IDF votes, where it has terms: the two models are trained apart.
     """
 
     def __init__(self, config: EncoderConfig, in_features: int):
@@ -191,22 +173,21 @@ class SequenceClassifier(nn.Module):
         self.activation = ACT2FN[config.hidden_act]
         self.dropout = head_dropout(config)
         self.out_proj = nn.Linear(hidden, config.num_labels)
-        self.ngrams: NgramLogits | None = None
+        self.ngrams: nn.Module | None = None
         if config.ngram_buckets:
-            self.ngrams = optional_part("token_runs").NgramLogits(config)
-        self.vote: TfidfVote | None = None
+            from .token_runs import NgramLogits
+
+            self.ngrams = NgramLogits(config)
+        self.vote: nn.Module | None = None
         if config.tfidf_terms:
-            self.vote = optional_part("token_runs").TfidfVote(config)
+            from .token_runs import TfidfVote
+
+            self.vote = TfidfVote(config)
 
     def forward(
         self, features: Tensor, input_ids: Tensor | None = None, attention_mask: Tensor | None = None
     ) -> Tensor:
-        """
-        `[b, in_features]` to logits `[b, k]`.
-
-        Raises:
-            ValueError: `input_ids` are missing, and n-grams or terms are read.
-        """
+        """`[b, in_features]` to logits `[b, k]`; n-grams and terms need `input_ids`."""
         logits = self.out_proj(self.dropout(self.activation(self.dense(features))))
         votes = self.vote is not None and not self.training
         if input_ids is None and (self.ngrams is not None or votes):
@@ -221,20 +202,10 @@ def sequence_loss(
     logits: Tensor, labels: Tensor, problem_type: str, num_items_in_batch: Tensor | int | None
 ) -> Tensor:
     """
-    Cross entropy, squared error or binary cross entropy, averaged over what Trainer counts as items.
+    The loss of logits `[b, k]` by the problem type, over the number of items that Trainer counts, or of those here.
 
     transformers' own regression and multi-label losses ignore `num_items_in_batch`, which multiplies gradients by the
     number of accumulation steps (seen in 5.23).
-
-    Args:
-        logits: `[b, k]`.
-        labels: `[b]` for one class or one number, `[b, k]` for several; -100 is an unknown class or label, without
-            loss.
-        problem_type: as in the configuration.
-        num_items_in_batch: labels in the whole accumulated batch; `None` averages over this one.
-
-    Raises:
-        ValueError: the problem type is unknown, or classes are no whole numbers.
     """
     labels, logits = labels.to(logits.device), logits.float()
     if problem_type == "single_label_classification":
@@ -294,21 +265,23 @@ class ForSequenceClassification(EncoderForTask):
                 self.config.problem_type = problem_type
         return {"loss": loss, "logits": logits}
 
-    def set_tfidf(self, terms: "TfidfTerms | None") -> None:
+    def set_tfidf(self, terms: Any | None) -> None:
         """
         Let TF-IDF with logistic regression vote with the encoder from now on, outside training; `None`: no longer.
         Saved with the model.
 
         Args:
-            terms: fitted on token ids of the model's tokenizer.
+            terms: `TfidfTerms`, fitted on token ids of the model's tokenizer.
 
         Raises:
             ValueError: they have another number of labels, or the model predicts numbers.
         """
+        from .token_runs import TfidfVote
+
         self.config.tfidf_terms = 0 if terms is None else len(terms.keys)
         self.config.tfidf_max_length = 2 if terms is None else terms.max_length
         self.config.validate_tfidf()
-        vote = None if terms is None else optional_part("token_runs").TfidfVote.from_terms(terms, self.config)
+        vote = None if terms is None else TfidfVote.from_terms(terms, self.config)
         self.classifier.vote = None if vote is None else vote.to(self.device, self.dtype)
 
     def _problem_type(self, labels: Tensor) -> str:
@@ -334,12 +307,13 @@ class ForTokenClassification(EncoderForTask):
     def build_head(self, config: EncoderConfig) -> None:
         self.dropout = head_dropout(config)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
-        self.crf: LinearChainCrf | None = None
+        self.crf: nn.Module | None = None
         if config.use_crf:
-            crf = optional_part("crf")
+            from .crf import CrfTokenClassifierOutput, LinearChainCrf
+
             labels = [config.id2label[index] for index in range(config.num_labels)]
-            self.crf = crf.LinearChainCrf(labels, config.crf_constraints, config.vocab_size)
-            self.output_class = crf.CrfTokenClassifierOutput
+            self.crf = LinearChainCrf(labels, config.crf_constraints, config.vocab_size)
+            self.output_class = CrfTokenClassifierOutput
 
     def head_outputs(self, output: EncoderOutput, given: Given) -> dict[str, Any]:
         logits, labels = self.classifier(self.dropout(output.last_hidden_state)), given.labels
@@ -407,14 +381,9 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 
 def span_loss(logits: Tensor, positions: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
     """
-    Cross entropy of one end of the answers, over those that lie in the input; 0 where none does.
+    Cross entropy of one end of the answers, logits `[b, n]` and columns `[b]`, over those that lie in the input.
 
-    transformers' own loss is NaN there, and takes negative columns for column 0 (seen in 5.23).
-
-    Args:
-        logits: `[b, n]`.
-        positions: `[b]`.
-        num_items_in_batch: answers in the whole accumulated batch; `None` averages over this one.
+    transformers' own loss is NaN where none does, and takes negative columns for column 0 (seen in 5.23).
     """
     positions = class_labels(positions.to(logits.device), logits.shape[:1])
     outside = (positions < 0) | (positions >= logits.shape[1])
@@ -426,6 +395,8 @@ def span_loss(logits: Tensor, positions: Tensor, num_items_in_batch: Tensor | in
 class ForQuestionAnswering(EncoderForTask):
     """Start and end of an answer span, from the token states: logits `[b, n]` each."""
 
+    output_class = QuestionAnsweringModelOutput
+
     def build_head(self, config: EncoderConfig) -> None:
         if config.pair_mode == "siamese":
             logger.warning_once('With pair_mode="siamese" no answer depends on its question: use pair_mode="cross".')
@@ -433,7 +404,6 @@ class ForQuestionAnswering(EncoderForTask):
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
 
     # Its own inputs: Trainer takes their names from here.
-    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -453,25 +423,20 @@ class ForQuestionAnswering(EncoderForTask):
             start_positions, end_positions: `[b]`, columns of the answer's first and last token; columns outside the
                 input are ignored.
         """
-        num_items_in_batch = kwargs.pop("num_items_in_batch", None)
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, word_mask)
-        output = self.model(*inputs, **kwargs, return_dict=True)
+        ends = None if start_positions is None or end_positions is None else (start_positions, end_positions)
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, ends, word_mask)
+        return super().forward(*inputs, **kwargs)
+
+    def head_outputs(self, output: EncoderOutput, given: Given) -> dict[str, Any]:
         logits = self.qa_outputs(self.dropout(output.last_hidden_state))
-        if attention_mask is not None:
+        if given.attention_mask is not None:
             # No answer starts or ends at padding, which would also take part in the loss's softmax.
-            logits = logits.masked_fill((attention_mask == 0)[..., None], NO_SPAN)
-        start_logits, end_logits = logits.unbind(-1)
-        loss = None
-        if start_positions is not None and end_positions is not None:
-            ends = ((start_logits, start_positions), (end_logits, end_positions))
-            loss = sum(span_loss(*end, num_items_in_batch) for end in ends) / len(ends)
-        return QuestionAnsweringModelOutput(
-            loss=loss,
-            start_logits=start_logits,
-            end_logits=end_logits,
-            hidden_states=output.hidden_states,
-            attentions=output.attentions,
-        )
+            logits = logits.masked_fill((given.attention_mask == 0)[..., None], NO_SPAN)
+        ends, loss = logits.unbind(-1), None
+        if given.labels is not None:
+            pairs = zip(ends, given.labels, strict=True)
+            loss = sum(span_loss(*pair, given.num_items_in_batch) for pair in pairs) / len(ends)
+        return {"loss": loss, "start_logits": ends[0], "end_logits": ends[1]}
 
 
 # ------ the token behind each mask
@@ -479,11 +444,8 @@ class ForQuestionAnswering(EncoderForTask):
 
 class MaskedLMHead(nn.Module):
     """
-    Token states to vocabulary logits; the decoder works at embedding width, so that it can be tied to the table.
-
-    Args:
-        config: any encoder's configuration.
-        width: of the table; that of an encoder inside may be another than `embedding_size`, the width of its states.
+    Token states to vocabulary logits. The decoder is as wide as the table, to which it can be tied: that of an encoder
+    inside may be another than `embedding_size`, the width of its states.
     """
 
     def __init__(self, config: EncoderConfig, width: int):

@@ -6,7 +6,7 @@ Axes: b batch  n columns  N flat tokens  d width  h heads  c width of a head  r 
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,15 +17,12 @@ from transformers.utils import logging
 from .attention import BandCandidates, CandidateAttention, Candidates, UpdateLayerNorm, relay_attention
 from .configuration_big import BigTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
-from .modeling_encoder import Dropout, EncoderModel, EncoderPreTrainedModel, Recorder, optional_part
+from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
 from .neighbours import has_shifted
 from .token_layout import TokenLayout, is_fixed, is_traced
 from .window_attention import WindowMask, window_attention, window_mask
 from .word_matcher import WordMatcher
 
-
-if TYPE_CHECKING:  # this line also tells transformers to save the file
-    from .bert_weights import copy_encoder as copy_encoder
 
 logger = logging.get_logger(__name__)
 
@@ -100,7 +97,7 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         self.activation = ACT2FN[config.hidden_act]
         self.output = nn.Linear(config.intermediate_size, config.hidden_size)
         self.output_norm = UpdateLayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = Dropout(config.hidden_dropout_prob)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(
         self,
@@ -204,13 +201,12 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
         model = BigTransformerForSequenceClassification.from_encoder("roberta-base", radius=32, max_positions=8192)
         ```
         """
+        from .convert import copy_encoder, fields_from_encoder, read_encoder_config
+
         hub = {"revision": revision, "token": token, "cache_dir": cache_dir}
-        source = optional_part("bert_weights")
-        taken = source.fields_from_encoder(
-            source.read_encoder_config(name_or_path, hub), layers, radius, max_positions
-        )
+        taken = fields_from_encoder(read_encoder_config(name_or_path, hub), layers, radius, max_positions)
         model = cls(cls.config_class(**{**taken, **fields}))
-        source.copy_encoder(model._encoder, name_or_path, layers, hub, getattr(model, "lm_head", None), positions)
+        copy_encoder(model, name_or_path, layers, hub, positions)
         if lexicon is not None:
             model.set_lexicon(lexicon)
         return model.eval()
@@ -353,7 +349,7 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         ids, word_mask = inputs["input_ids"], inputs["word_mask"]
         if word_mask is not None:
             return self._given_words(layout, word_mask)
-        if ids is not None and self._has_words():
+        if ids is not None and self.matcher is not None and self.matcher.filled:
             return self.matcher(layout.pack(ids), layout)
         if not is_traced():
             logger.warning_once(
@@ -361,17 +357,6 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
                 "lexicon, model.set_lexicon(Lexicon.from_file(path, tokenizer)), or word_mask."
             )
         return torch.zeros_like(layout.position).bool()[:, None].expand(-1, self.config.max_word_length)
-
-    def _has_words(self) -> bool:
-        """
-        Whether there is a lexicon with words; a fresh model with the configuration of a saved one has an empty one.
-        This is checked until there are words.
-        """
-        if self.config.lexicon_kind is None or self.matcher is None:
-            return False
-        if not self.matcher.filled and not is_traced():
-            self.matcher.filled = not self.matcher.is_empty
-        return self.matcher.filled or is_traced()
 
     def _given_words(self, layout: TokenLayout, word_mask: Tensor) -> Tensor:
         """

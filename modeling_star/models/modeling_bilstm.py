@@ -5,7 +5,6 @@ models: torch.nn's layers between this package's embeddings and heads.
 Axes: b batch  n columns  N flat tokens  m longest sequence  d width
 """
 
-import re
 from typing import Any
 
 import torch
@@ -17,93 +16,14 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from .configuration_bilstm import BiLstmConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
-from .token_layout import TokenLayout, is_traced
-
-
-# A copy of this file in a saved model's folder has an operator of its own.
-_OPERATOR = re.sub(r"\W", "_", __name__.partition(".")[2] or __name__)
-_NAMESPACE = re.sub(r"\W", "_", __name__.partition(".")[0])
-
-
-@torch.library.custom_op(f"{_NAMESPACE}::{_OPERATOR}_lstm", mutates_args=())
-def traced_lstm(rows: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias_ih: Tensor, bias_hh: Tensor) -> Tensor:
-    """
-    An LSTM from left to right as one operation of a traced graph, where torch's own becomes a loop over one length.
-
-    Args:
-        rows: `[b, m, d]`.
-        weight_ih, weight_hh, bias_ih, bias_hh: `[4w, d]`, `[4w, w]` and `[4w]` each, as in `nn.LSTM`.
-
-    Returns:
-        The states `[b, m, w]`.
-    """
-    start = rows.new_zeros(1, rows.shape[0], weight_hh.shape[1])
-    weights = [weight_ih, weight_hh, bias_ih, bias_hh]
-    states = torch.lstm(rows, (start, start), weights, True, 1, 0.0, False, bidirectional=False, batch_first=True)[0]
-    return states.contiguous()  # in whatever order of axes a device computes
-
-
-@traced_lstm.register_fake
-def _(rows: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias_ih: Tensor, bias_hh: Tensor) -> Tensor:
-    return rows.new_empty(rows.shape[0], rows.shape[1], weight_hh.shape[1])
-
-
-@torch.library.custom_op(f"{_NAMESPACE}::{_OPERATOR}_lstm_backward", mutates_args=())
-def _lstm_backward(
-    d_states: Tensor, states: Tensor, rows: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The gradients of the gates before their activations `[b, m, 4w]`, and the states before each token."""
-    before = nn.functional.pad(states[:, :-1], (0, 0, 1, 0))
-    gates = nn.functional.linear(rows, weight_ih) + nn.functional.linear(before, weight_hh, bias)
-    i, f, g, o = gates.chunk(4, dim=-1)
-    i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
-    cells = [torch.zeros_like(i[:, 0])]
-    for column in range(rows.shape[1]):
-        cells.append(f[:, column] * cells[-1] + i[:, column] * g[:, column])
-    d_gates = torch.empty_like(gates)
-    d_state, d_cell = torch.zeros_like(cells[0]), torch.zeros_like(cells[0])
-    for column in reversed(range(rows.shape[1])):
-        d_state = d_state + d_states[:, column]
-        squashed = cells[column + 1].tanh()
-        d_cell = d_cell + d_state * o[:, column] * (1 - squashed**2)
-        parts = (d_cell * g[:, column], d_cell * cells[column], d_cell * i[:, column], d_state * squashed)
-        slopes = (i * (1 - i), f * (1 - f), 1 - g**2, o * (1 - o))
-        d_gates[:, column] = torch.cat([x * slope[:, column] for x, slope in zip(parts, slopes, strict=True)], -1)
-        d_cell, d_state = d_cell * f[:, column], d_gates[:, column] @ weight_hh
-    return d_gates, before
-
-
-@_lstm_backward.register_fake
-def _(
-    d_states: Tensor, states: Tensor, rows: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor
-) -> tuple[Tensor, Tensor]:
-    return rows.new_empty(rows.shape[0], rows.shape[1], weight_ih.shape[0]), torch.empty_like(states)
-
-
-def _save_for_backward(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs, output)
-
-
-def _backward(ctx: Any, d_states: Tensor) -> tuple[Tensor, ...]:
-    rows, weight_ih, weight_hh, bias_ih, bias_hh, states = ctx.saved_tensors
-    d_gates, before = _lstm_backward(d_states, states, rows, weight_ih, weight_hh, bias_ih + bias_hh)
-    flat = d_gates.flatten(0, 1).T
-    d_bias = flat.sum(1)
-    return d_gates @ weight_ih, flat @ rows.flatten(0, 1), flat @ before.flatten(0, 1), d_bias, d_bias.clone()
-
-
-traced_lstm.register_autograd(_backward, setup_context=_save_for_backward)
+from .token_layout import TokenLayout
 
 
 class RightPaddedLSTM(nn.Module):
     """
-    torch's LSTM of one layer, over right-padded rows whose padding the direction from the right does not read. It is
-    no `nn.LSTM`, which torch.compile refuses.
-
-    Args:
-        width: d.
-        hidden_size: w, of each direction.
-        bidirectional: from both sides.
+    torch's LSTM of one layer, w wide in each direction, over right-padded rows `[b, m, d]` whose padding the direction
+    from the right does not read. It is no `nn.LSTM`, whose weights transformers initialises otherwise. torch.compile
+    leaves it out of its graphs.
     """
 
     def __init__(self, width: int, hidden_size: int, bidirectional: bool):
@@ -112,18 +32,12 @@ class RightPaddedLSTM(nn.Module):
         for name, parameter in nn.LSTM(width, hidden_size, bidirectional=bidirectional).named_parameters():
             self.register_parameter(name, parameter)
 
+    @torch.compiler.disable
     def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:
-        """
-        Args:
-            rows: `[b, m, d]`, right-padded.
-            lengths: `[b]`, real tokens of each.
-
-        Returns:
-            The states `[b, m, w]`, or `[b, m, 2w]` of two directions; anything finite at padding.
-        """
+        """The states `[b, m, w]`, or `[b, m, 2w]` of two directions; anything finite at padding."""
         # cuDNN takes packed rows, none of them empty, in both directions at once. On a CPU gradients of packed rows
         # cost the square of their length: 17 times those of padded ones at 512 tokens.
-        if rows.is_cuda and not is_traced():
+        if rows.is_cuda:
             return self._packed(rows, lengths)
         if rows.device.type != "cpu":
             return self._directions(rows, lengths)
@@ -154,8 +68,6 @@ class RightPaddedLSTM(nn.Module):
         """The states `[b, m, w]` of the rows read from left to right, with the weights of a direction."""
         names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
         weights = [getattr(self, name + direction).to(rows.dtype) for name in names]
-        if torch.compiler.is_compiling() and not torch.onnx.is_in_onnx_export():
-            return traced_lstm(rows, *weights)
         start = rows.new_zeros(1, rows.shape[0], weights[1].shape[1])
         states, _, _ = torch.lstm(
             rows, (start, start), weights, True, 1, 0.0, self.training, bidirectional=False, batch_first=True
@@ -182,12 +94,7 @@ class BiLstmLayer(GradientCheckpointingLayer):
 
     def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:
         """
-        Args:
-            rows: `[b, m, d]`, right-padded.
-            lengths: `[b]`, real tokens of each.
-
-        Returns:
-            The new states `[b, m, d]`; anything finite at padding.
+        Right-padded rows `[b, m, d]` of `lengths [b]` tokens to new states `[b, m, d]`; anything finite at padding.
         """
         return self.dropout(self.lstm(rows, lengths))
 
@@ -218,8 +125,8 @@ class BiLstmModel(BiLstmPreTrainedModel, EncoderModel):
     first half, and `pooler_output [b, d]`, their maximum over real tokens, or their mean with `pooling="mean"`. It
     attends to nothing: `attentions` are `None`.
 
-    A compiled or exported model has an operator for the LSTMs, which `import modeling_star` registers; in ONNX it is
-    that of ONNX.
+    torch.compile compiles what is around the LSTMs. In ONNX they are that of ONNX; `torch.export` alone makes a graph
+    for one length.
 
     Example:
 

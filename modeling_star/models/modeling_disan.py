@@ -126,14 +126,8 @@ def attend_rows(
     attend: Callable[..., Attended],
 ) -> Attended:
     """
-    `token2token_attention` of a few rows, in blocks of queries.
-
-    Args:
-        query, key, value, real: as there, of these rows; queries and keys times 2 / c.
-        extent: how many columns of these rows hold all real ones.
-        limit: scores of a block; a block of one query may have more.
-        backwards: as there.
-        attend: `attend_block` or `attend_block_fast` with its options.
+    `token2token_attention` of a few rows, in blocks of queries of at most `limit` scores each; queries and keys times
+    2 / c. `extent` columns of these rows hold all real ones, and `attend` computes a block.
     """
     rows, m, f = query.shape
     at_once = max(1, limit // (rows * extent * f))
@@ -163,15 +157,12 @@ def attend_block(
     output_weights: bool,
 ) -> Attended:
     """
-    `token2token_attention` of a few queries, all their scores at once.
+    `token2token_attention` of a few queries `[r, q, f]`, times 2 / c as the keys, all their scores at once.
 
     Args:
-        query: `[r, q, f]`, times 2 / c.
-        key, value: `[r, k, f]`, the keys times 2 / c.
-        real: `[r, k]`, bool.
+        key, value, real: `[r, k, f]` and `[r, k]`, bool.
         offset: column of the first query, counted from the first key.
         dropout_mask: factors of the weights `[r, q, k]`; drawn here where none is given.
-        backwards, dropout_p, output_weights: as there.
 
     Returns:
         `[r, q, f]`, and the weights' sums over the features `[r, q, k]` or `None`.
@@ -273,11 +264,8 @@ def _dropout_mask(allowed: Tensor, dropout_p: float, seed: int, dtype: torch.dty
 
 class DirectionalSelfAttention(nn.Module):
     """
-    One DiSA block (section 3.3): hidden states, token2token attention in one direction, and a fusion gate of both.
-
-    Args:
-        config: the width and the dropouts.
-        backwards: attend to the tokens after, not to those before.
+    One DiSA block (section 3.3): hidden states, token2token attention to the tokens before or, `backwards`, after, and
+    a fusion gate of both.
     """
 
     def __init__(self, config: DisanConfig, backwards: bool):
@@ -297,15 +285,7 @@ class DirectionalSelfAttention(nn.Module):
     def forward(
         self, rows: Tensor, real: Tensor, extents: list[int] | None, output_attentions: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """
-        Args:
-            rows: `[b, m, d]`.
-            real, extents: as in `token2token_attention`.
-            output_attentions: also return the weights.
-
-        Returns:
-            u `[b, m, f]` and the weights `[b, m, m]` or `None`.
-        """
+        """u `[b, m, f]` of rows `[b, m, d]`, and the weights `[b, m, m]` or `None`; as in `token2token_attention`."""
         states = elu(self.dense(rows))
         context, weights = token2token_attention(
             self.query(states),
@@ -333,15 +313,7 @@ class DisanLayer(GradientCheckpointingLayer):
     def forward(
         self, rows: Tensor, real: Tensor, extents: list[int] | None, output_attentions: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """
-        Args:
-            rows: `[b, m, d]`.
-            real, extents: as in `token2token_attention`.
-            output_attentions: also return the weights.
-
-        Returns:
-            The new states `[b, m, d]` and the weights `[b, 2, m, m]` or `None`.
-        """
+        """The new states `[b, m, d]` and the weights `[b, 2, m, m]` or `None`; as in `token2token_attention`."""
         before, weights_before = self.forwards(rows, real, extents, output_attentions)
         after, weights_after = self.backwards(rows, real, extents, output_attentions)
         weights = torch.stack([weights_before, weights_after], dim=1) if output_attentions else None

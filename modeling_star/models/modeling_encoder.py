@@ -1,20 +1,16 @@
 """
 The base of every encoder as a transformers model: from padded inputs to flat tokens, their embeddings, and back.
 
-What only some models or calls need is in files of its own (`optional_part`): an encoder inside, character features,
-pairs of texts, pretrained embeddings, saving, vocabularies.
+What only some models or calls need is imported where it is needed: of the others nobody has to read it. A saved folder
+has it too: transformers copies the file of each line `from .name import ...`.
 
 Axes: b batch  n columns  N flat tokens  w width of the table  d width
 """
 
-import importlib
-import math
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -23,47 +19,13 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers import initialization as init
 from transformers.utils import ModelOutput, can_return_tuple, logging
 
+from .backbone import first_position
 from .configuration_encoder import EncoderConfig
-from .token_layout import TokenLayout, cached_unless_traced, is_fixed, is_traced
+from .embeddings import TokenEmbeddings
+from .token_layout import TokenLayout, is_fixed, is_traced
 
-
-if TYPE_CHECKING:  # these lines also tell transformers which files to save
-    from .char_cnn import CharCNN
-    from .pairs import split_pairs as split_pairs
-    from .pretrained_embeddings import model_on_encoder as model_on_encoder
-    from .saving import code_apart as code_apart
-    from .vocabulary import VocabularyTables
-    from .word_vectors import WordVectors
 
 logger = logging.get_logger(__name__)
-
-
-def optional_part(name: str) -> ModuleType:
-    """
-    A file of this folder that only some models need, imported when one does: of the others nobody has to read it.
-
-    transformers saves it with every model: it looks for lines `from .name import ...` in the text of a file, and takes
-    those under TYPE_CHECKING too. Not called in a forward pass, since `torch.compile` does not trace imports.
-    """
-    return importlib.import_module(f".{name}", __package__)
-
-
-def installed(name: str) -> ModuleType:
-    """
-    A module of the installed package `modeling_star`, such as "kernels".
-
-    Nothing here imports the package, so that the code in a saved folder needs nothing else: what only some calls use
-    is looked up by its name.
-
-    Raises:
-        ImportError: the package, or what the module imports, is not installed.
-    """
-    try:
-        return importlib.import_module(f"modeling_star.{name}")
-    except ModuleNotFoundError as error:
-        if error.name != "modeling_star":
-            raise
-        raise ImportError("this needs the package modeling-star: pip install . in its checkout") from error
 
 
 # ------ layers whose weights are read without a call
@@ -111,204 +73,6 @@ def has_hooks(layer: nn.Module) -> bool:
     function for this (2.13).
     """
     return bool(layer._forward_hooks or layer._forward_pre_hooks) or "forward" in layer.__dict__
-
-
-class Dropout(nn.Dropout):
-    """As nn.Dropout, which starts an operation even where it drops nothing."""
-
-    def forward(self, states: Tensor) -> Tensor:
-        return super().forward(states) if self.training and self.p else states
-
-
-# ------ embeddings
-
-
-# Sinusoids of so many first positions are kept: the first number that suffices.
-SHARED_POSITIONS = (1024, 4096)
-
-FROM_PADDING = (
-    *("camembert", "data2vec-text", "esm", "ibert", "lilt", "longformer", "luke", "markuplm", "mpnet", "roberta"),
-    *("roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod"),
-)
-"""Model types like RoBERTa (in transformers 5.23), which count positions from `pad_token_id + 1`."""
-
-
-def first_position(config: PreTrainedConfig) -> int:
-    """The position id that an encoder of transformers gives to a first token."""
-    return (config.pad_token_id or 0) + 1 if config.model_type in FROM_PADDING else 0
-
-
-def sinusoidal_positions(position: Tensor, width: int, base: float, dtype: torch.dtype) -> Tensor:
-    """
-    Sinusoids of each position (section 3.5 of https://arxiv.org/abs/1706.03762; BiG-Transformer Eqs 8 and 9).
-
-    Computed from the positions and held in no buffer, so that no length is too long and nothing needs saving.
-
-    Args:
-        position: `[N]`, counted from 0.
-        width: d; an odd one ends in a sine without its cosine.
-        base: ratio of the longest to the shortest wavelength.
-
-    Returns:
-        `[N, d]`, sine in the even columns and cosine in the odd ones.
-    """
-    # In float32 the angle of a position above 100,000 is off by a hundredth; Apple's devices have no float64.
-    precise = torch.float32 if position.device.type == "mps" else torch.float64
-    index = torch.arange(0, width, 2, device=position.device, dtype=precise)
-    angles = position[:, None].to(precise) * torch.exp(index * (-math.log(base) / width))
-    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width].to(dtype)
-
-
-@cached_unless_traced
-def _first_sinusoids(count: int, device: torch.device, width: int, base: float, dtype: torch.dtype) -> Tensor:
-    """`sinusoidal_positions` of the first `count` positions."""
-    return sinusoidal_positions(torch.arange(count, device=device), width, base, dtype)
-
-
-class TokenEmbeddings(nn.Module):
-    """
-    E of section 3.2: token embedding (a table, or the last hidden state of an encoder inside), joined by character
-    features and vectors of words where there are any, projected to d where the width differs, plus position and token
-    type embeddings, normalised where the configuration says so.
-    """
-
-    def __init__(self, config: EncoderConfig):
-        super().__init__()
-        self.config = config
-        self.backbone: PreTrainedModel | None = None
-        if config.backbone_config is None:
-            self.word_embeddings = nn.Embedding(config.vocab_size, config.embedding_size)
-        else:
-            part = optional_part("pretrained_embeddings")
-            self.backbone, self._run_backbone = part.build_backbone(config.backbone_config), part.run_backbone
-        self.characters: CharCNN | None = None
-        if config.char_features:
-            self.characters = optional_part("char_cnn").CharCNN(config)
-        width, joined_width = config.hidden_size, config.embedding_size
-        joined_width += 0 if self.characters is None else self.characters.width
-        self.word_vectors: WordVectors | None = None
-        if config.word_vector_size:
-            self.word_vectors = optional_part("word_vectors").WordVectors(config)
-            joined_width += self.word_vectors.width
-        self.projection = nn.Linear(joined_width, width) if joined_width != width else None
-        if config.embedding_projection == "last":
-            width = joined_width
-        self.position_embeddings = (
-            nn.Embedding(config.max_position_embeddings, width)
-            if config.position_embedding_type == "learned"
-            else None
-        )
-        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
-        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps) if config.embedding_norm else None
-        self.dropout = Dropout(config.embedding_dropout_prob)
-
-    @property
-    def table(self) -> nn.Embedding:
-        """The embedding table: ours, or that of the encoder inside."""
-        return self.word_embeddings if self.backbone is None else self.backbone.get_input_embeddings()
-
-    def set_table(self, table: nn.Embedding) -> None:
-        """Replace the embedding table, as resize_token_embeddings does."""
-        if self.backbone is None:
-            self.word_embeddings = table
-        else:
-            self.backbone.set_input_embeddings(table)
-
-    def freeze(self) -> None:
-        """Stop training the table or the encoder inside; projection, positions and types stay trainable."""
-        (self.word_embeddings if self.backbone is None else self.backbone).requires_grad_(False)
-        self.train(self.training)
-
-    def train(self, mode: bool = True) -> "TokenEmbeddings":
-        """As in nn.Module, but a frozen encoder inside stays in eval mode."""
-        super().train(mode)
-        if self._has_frozen_backbone():
-            self.backbone.eval()
-        return self
-
-    def _has_frozen_backbone(self) -> bool:
-        """Whether nothing inside is trained: adapters are, and parameters that a user has unfrozen."""
-        if self.backbone is None or not self.config.freeze_embeddings:
-            return False
-        return not any(parameter.requires_grad for parameter in self.backbone.parameters())
-
-    def forward(
-        self,
-        layout: TokenLayout,
-        input_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-    ) -> Tensor:
-        """
-        Args:
-            layout: where the tokens of the batch lie.
-            input_ids: `[b, n]`; or `inputs_embeds`: `[b, n, w]`, instead of rows of the table.
-            token_type_ids, position_ids: `[b, n]`. Positions default to the index among the real tokens.
-
-        Returns:
-            Flat token states `[N, d]`.
-        """
-        tokens = layout.pack(input_ids if input_ids is not None else inputs_embeds)
-        types = None if token_type_ids is None else layout.pack(token_type_ids)
-        given_position = None if position_ids is None else layout.pack(position_ids)
-        if self.backbone is not None:
-            is_frozen = self._has_frozen_backbone()
-            embedded = self._run_backbone(self.backbone, layout, tokens, types, given_position, is_frozen)
-        else:
-            embedded = self._looked_up(tokens, layout) if input_ids is not None else tokens
-        if self.config.scale_embedding:
-            embedded = embedded * math.sqrt(embedded.shape[-1])
-        if input_ids is None and (self.characters is not None or self.word_vectors is not None):
-            name = "word_vector_size" if self.characters is None else "char_features"
-            raise ValueError(f"inputs_embeds are given, and {name} is set, which needs input_ids: give these.")
-        if self.characters is not None:
-            # Ids at padding must not even decide in which order numbers are summed.
-            ids = tokens.masked_fill(~layout.pack(layout.mask), 0)
-            embedded = torch.cat([embedded, self.characters(ids, layout)], dim=-1)
-        if self.word_vectors is not None:
-            embedded = torch.cat([embedded, self.word_vectors(tokens, layout)], dim=-1)
-        projects_last = self.config.embedding_projection == "last"
-        if self.projection is not None and not projects_last:
-            embedded = self.projection(embedded)
-        if self.position_embeddings is not None:
-            position = self._positions(layout) if given_position is None else given_position
-            embedded = embedded + self.position_embeddings(position)
-        elif self.config.position_embedding_type == "sinusoidal":
-            embedded = embedded + self._sinusoids(layout, given_position, embedded)
-        if self.token_type_embeddings is not None:
-            types = torch.zeros_like(layout.position) if types is None else types
-            embedded = embedded + self.token_type_embeddings(types)
-        if self.norm is not None:
-            embedded = self.norm(embedded)
-        embedded = self.dropout(embedded)
-        return self.projection(embedded) if self.projection is not None and projects_last else embedded
-
-    def _positions(self, layout: TokenLayout) -> Tensor:
-        """The position of each token `[N]`, in training from a random row of the table on where that is configured."""
-        if not (self.training and self.config.random_position_offset):
-            return layout.position
-        room = (self.position_embeddings.num_embeddings - layout.lengths + 1).clamp(min=1)
-        offset = (torch.rand(room.shape, device=room.device) * room).long().clamp(max=room - 1)
-        return layout.position + offset[layout.sequence_index]
-
-    def _sinusoids(self, layout: TokenLayout, position: Tensor | None, like: Tensor) -> Tensor:
-        """Sinusoidal positions `[N, d]`, those given or, of a batch, from a table of those that its texts share."""
-        options = (like.shape[-1], self.config.sinusoidal_base, like.dtype)
-        if position is not None or not layout.is_packed:
-            return sinusoidal_positions(layout.position if position is None else position, *options)
-        count = next((count for count in SHARED_POSITIONS if layout.max_length <= count), None)
-        if count is not None:
-            table = _first_sinusoids(count, like.device, *options)
-        else:
-            table = sinusoidal_positions(torch.arange(layout.max_length, device=like.device), *options)
-        return table[: len(like)] if len(like) == layout.max_length else table[layout.position]
-
-    def _looked_up(self, ids: Tensor, layout: TokenLayout) -> Tensor:
-        """Rows of the table, `[N]` to `[N, w]`; looked up as `[b, m]` where Trainer's NEFTune needs the length."""
-        if getattr(self.word_embeddings, "neftune_noise_alpha", None) is None:
-            return self.word_embeddings(ids)
-        return layout.from_rows(self.word_embeddings(layout.to_rows(ids)))
 
 
 # ------ the models
@@ -431,7 +195,9 @@ class EncoderPreTrainedModel(PreTrainedModel):
                 f"set_vocabulary is called on a {type(self).__name__} without a CRF or character features: set "
                 "use_crf=True or char_features=True."
             )
-        vocabulary = optional_part("vocabulary").Vocabulary.read(tokenizer)
+        from .vocabulary import Vocabulary
+
+        vocabulary = Vocabulary.read(tokenizer)
         if len(vocabulary) > self.config.vocab_size:
             raise ValueError(
                 f"The tokenizer has ids up to {len(vocabulary) - 1}, and the model embeds {self.config.vocab_size} "
@@ -462,7 +228,7 @@ class EncoderPreTrainedModel(PreTrainedModel):
         config.word_vector_count, config.word_table_size = len(lexicon), len(part.vector_of_row)
         config.word_vector_length = lexicon.max_word_length
 
-    def _vocabulary_tables(self) -> list["VocabularyTables"]:
+    def _vocabulary_tables(self) -> list[Any]:
         return [module for module in self.modules() if hasattr(module, "load_vocabulary")]
 
     @classmethod
@@ -507,13 +273,14 @@ class EncoderPreTrainedModel(PreTrainedModel):
             ValueError: mode is unknown, or `config` is of another class.
             ImportError: mode="vectors", and only the code of a saved folder is there, not this package.
         """
-        part = optional_part("pretrained_embeddings")
+        from .convert import model_on_encoder, model_on_vectors, shape_of
+
         if config is not None:
-            fields = part.shape_of(cls, config, fields, mode)
+            fields = shape_of(cls, config, fields, mode)
         if mode == "vectors":
-            return part.model_on_vectors(cls, name_or_path, freeze, vocabulary, fields)
+            return model_on_vectors(cls, name_or_path, freeze, vocabulary, fields)
         hub = {"revision": revision, "token": token, "cache_dir": cache_dir}
-        return part.model_on_encoder(cls, name_or_path, mode, freeze, hub, fields)
+        return model_on_encoder(cls, name_or_path, mode, freeze, hub, fields)
 
     # ------ saving
 
@@ -521,7 +288,9 @@ class EncoderPreTrainedModel(PreTrainedModel):
         self, save_directory: str | os.PathLike[str], is_main_process: bool = True, *args: Any, **kwargs: Any
     ) -> None:
         """As in PreTrainedModel, with the code in `code/`, so that any head loads without this package."""
-        with optional_part("saving").code_apart(self, save_directory, is_main_process):
+        from .saving import code_apart
+
+        with code_apart(self, save_directory, is_main_process):
             super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
 
 
@@ -537,10 +306,6 @@ class EncoderModel(EncoderPreTrainedModel):
     def __init__(self, config: EncoderConfig, add_pooling_layer: bool = True):
         super().__init__(config)
         self.add_pooling_layer = add_pooling_layer
-        self._pairs: tuple[Callable[..., Any], Callable[..., Any]] | None = None
-        if config.pair_mode == "siamese":
-            part = optional_part("pairs")
-            self._pairs = part.split_pairs, part.join_pairs
         self.embeddings = TokenEmbeddings(config)
         self.build_encoder(config)
         self.post_init()
@@ -617,14 +382,16 @@ class EncoderModel(EncoderPreTrainedModel):
         mask, inputs = self._checked(attention_mask, inputs, check_values=not fixed, check_ids=checks_ids)
         given = inputs["input_ids"] if inputs["inputs_embeds"] is None else inputs["inputs_embeds"]
         b, n = given.shape[:2]
-        siamese = self._pairs is not None
+        siamese = self.config.pair_mode == "siamese"
         if mask is None and not siamese and not keep_padding:
             layout = TokenLayout.full(b, n, given.device)
         else:
             if mask is None:
                 mask = torch.ones((b, n), dtype=torch.bool, device=given.device)
             if siamese:
-                mask, inputs = self._pairs[0](mask, inputs)
+                from .pairs import join_pairs, split_pairs
+
+                mask, inputs = split_pairs(mask, inputs)
             layout = TokenLayout.from_mask(mask, keep_padding)
         if not fixed:
             self._check_length(layout)
@@ -640,7 +407,7 @@ class EncoderModel(EncoderPreTrainedModel):
         tokens, per_sequence = self.encode(embedded, layout, record, inputs)
         states = layout.unpack(tokens) if tokens is not None and output_token_states else None
         output = EncoderOutput(last_hidden_state=states, **per_sequence, **record.recorded())
-        return self._pairs[1](output) if siamese else output
+        return join_pairs(output) if siamese else output
 
     def _checked(
         self, attention_mask: Tensor | None, inputs: dict[str, Tensor | None], check_values: bool, check_ids: bool

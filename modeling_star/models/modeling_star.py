@@ -13,7 +13,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from .attention import AttentionProjections, CandidateAttention, Candidates, UpdateLayerNorm, relay_attention
 from .configuration_star import StarTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
-from .modeling_encoder import Dropout, EncoderModel, EncoderPreTrainedModel, Recorder
+from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
 from .token_layout import TokenLayout
 
 
@@ -54,7 +54,7 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         self.reach = config.reach
         self.residual = config.residual
         self.activation = ACT2FN[config.hidden_act]
-        self.dropout = Dropout(config.hidden_dropout_prob)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.ring_attention = CandidateAttention(
             config.hidden_size,
             config.num_attention_heads,

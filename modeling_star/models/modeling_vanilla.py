@@ -35,17 +35,8 @@ class VanillaTransformerLayer(GradientCheckpointingLayer):
 
     def forward(self, rows: Tensor, padding: Tensor, output_attentions: bool) -> tuple[Tensor, Tensor | None]:
         """
-        Args:
-            rows: `[b, m, d]`.
-            padding: `[b, m]`, true at padding; never a whole row.
-            output_attentions: compute the weights a second time, which the layer does not return.
-
-        Returns:
-            The new states `[b, m, d]` and the weights `[b, h, m, m]` or `None`.
-
-        Raises:
-            TypeError: an adapter or a quantised layer has replaced `self_attn.out_proj`, or a hook changes its output;
-                both would be ignored.
+        The new states `[b, m, d]` of rows, `padding` true in none of them everywhere, and the weights `[b, h, m, m]`
+        or `None`, which are computed a second time, as the layer does not return them.
         """
         attention = self.layer.self_attn
         if isinstance(attention, nn.MultiheadAttention):

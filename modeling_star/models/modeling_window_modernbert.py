@@ -6,7 +6,6 @@ attends to all tokens. Classes and weights are those of transformers; only the m
 encoder runs.
 """
 
-import importlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import (
-    AutoConfig,
     ModernBertForMaskedLM,
     ModernBertForQuestionAnswering,
     ModernBertForSequenceClassification,
@@ -27,8 +25,9 @@ from transformers.masking_utils import create_bidirectional_mask, create_bidirec
 
 from .configuration_window_modernbert import WindowModernBertConfig
 from .saving import code_apart
+from .token_layout import is_traced
 from .window_attention import ends_of, window_mask
-from .window_interface import WINDOW, is_traced, register_window_attention
+from .window_interface import WINDOW, register_window_attention
 
 
 register_window_attention()
@@ -71,7 +70,6 @@ class WindowModernBertPreTrainedModel(PreTrainedModel):
 
         Raises:
             ValueError: it is another kind of model, or lacks one of the layers or weights.
-            ImportError: only the code of a saved folder is there, not this package.
 
         Example:
 
@@ -79,54 +77,10 @@ class WindowModernBertPreTrainedModel(PreTrainedModel):
         model = WindowModernBertForTokenClassification.from_encoder("jhu-clsp/ettin-encoder-32m", num_labels=9)
         ```
         """
+        from .convert import window_modernbert
+
         hub = {"revision": revision, "token": token, "cache_dir": cache_dir}
-        config = AutoConfig.from_pretrained(name_or_path, **hub)
-        if config.model_type != "modernbert":
-            raise ValueError(
-                f"{name_or_path} has model_type={config.model_type!r}; a modernbert is needed: write "
-                'from_encoder("jhu-clsp/ettin-encoder-32m"). BERT, RoBERTa, XLM-R, CamemBERT, DistilBERT and ELECTRA '
-                'become a BiG-Transformer: BigTransformerModel.from_encoder("bert-base-uncased").'
-            )
-        count = config.num_hidden_layers
-        chosen = list(range(count) if layers is None else layers)
-        if chosen[:1] != [0] or 0 in chosen[1:] or any(index not in range(count) for index in chosen):
-            raise ValueError(
-                f"layers={chosen} are given; the modernbert has 0 to {count - 1}, of which the first has no norm: "
-                f"layers={list(range(count))[::2]}."
-            )
-        taken = {**config.to_dict(), "num_hidden_layers": len(chosen), "global_radius": radius}
-        taken["layer_types"] = [config.layer_types[index] for index in chosen]
-        for name in ("model_type", "architectures", "transformers_version", "auto_map", "dtype", "num_labels"):
-            taken.pop(name, None)
-        if "num_labels" in fields:
-            taken.pop("id2label", None)
-            taken.pop("label2id", None)
-        model = cls(cls.config_class(**{**taken, **fields}))
-        source_class: Any = next(
-            base for base in cls.__mro__ if base.__module__.startswith("transformers.models.modernbert")
-        )
-        source, report = source_class.from_pretrained(
-            name_or_path,
-            dtype=torch.float32,
-            output_loading_info=True,
-            **(
-                {"num_labels": fields["num_labels"], "ignore_mismatched_sizes": True} if "num_labels" in fields else {}
-            ),
-            **hub,
-        )
-        heads = ("head.", "decoder.", "classifier.")
-        # By its name, so that a saved folder has not what that module imports.
-        pretrained = importlib.import_module("modeling_star.models.pretrained_embeddings")
-        pretrained.check_taken(name_or_path, (key for key in report["missing_keys"] if not key.startswith(heads)))
-        number = {str(index): str(new) for new, index in enumerate(chosen)}
-        weights = {}
-        for name, value in source.state_dict().items():
-            before, layer, after = name.partition("layers.")
-            index, _, rest = after.partition(".")
-            if not layer or index in number:
-                weights[f"{before}{layer}{number[index]}.{rest}" if layer else name] = value
-        model.load_state_dict(weights)
-        return model.eval()
+        return window_modernbert(cls, name_or_path, layers, radius, hub, fields).eval()
 
     def save_pretrained(
         self, save_directory: str | os.PathLike[str], is_main_process: bool = True, *args: Any, **kwargs: Any

@@ -5,12 +5,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.dynamic_module_utils import custom_object_save
+from typing import TYPE_CHECKING
 
 
-# Auto class -> ending of the class name that serves it, for every encoder.
+if TYPE_CHECKING:  # `auto.py` reads the table below before transformers is imported
+    from transformers import PreTrainedConfig, PreTrainedModel
+
 AUTO_CLASSES = {
     "AutoModel": "Model",
     "AutoModelForSequenceClassification": "ForSequenceClassification",
@@ -18,14 +18,16 @@ AUTO_CLASSES = {
     "AutoModelForQuestionAnswering": "ForQuestionAnswering",
     "AutoModelForMaskedLM": "ForMaskedLM",
 }
-
+"""Auto class -> ending of the name of the class that it loads, for every encoder."""
 
 CODE = "code"
 """The folder with the code in a saved one; auto_map names its classes as "code/modeling_star.StarTransformerModel"."""
 
 
 @contextmanager
-def code_apart(model: PreTrainedModel, folder: str | os.PathLike[str], is_main_process: bool = True) -> Iterator[None]:
+def code_apart(
+    model: "PreTrainedModel", folder: str | os.PathLike[str], is_main_process: bool = True
+) -> Iterator[None]:
     """
     Write a model's code to `folder/code`, and name it in the configuration, which transformers saves within this.
 
@@ -38,6 +40,8 @@ def code_apart(model: PreTrainedModel, folder: str | os.PathLike[str], is_main_p
         folder: that the model is saved to.
         is_main_process: whether this one of several processes writes.
     """
+    from transformers.dynamic_module_utils import custom_object_save
+
     current, config = type(model), model.config
     published = next((base for base in current.__mro__ if vars(base).get("_auto_class") is not None), None)
     if published is None:
@@ -61,7 +65,7 @@ def code_apart(model: PreTrainedModel, folder: str | os.PathLike[str], is_main_p
         vars(config).pop("_auto_class", None)
 
 
-def auto_map(model: type[PreTrainedModel], config: type[PreTrainedConfig]) -> dict[str, str]:
+def auto_map(model: "type[PreTrainedModel]", config: "type[PreTrainedConfig]") -> dict[str, str]:
     """The Auto classes of a registered model; those of all of its encoder's models for one of `AUTO_CLASSES`."""
     module = sys.modules[model.__module__]
     modeling = model.__module__.rsplit(".", 1)[-1]

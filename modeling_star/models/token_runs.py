@@ -5,7 +5,7 @@ encoder, and hashed n-grams, whose logits add to the encoder's.
 Axes: b batch  n columns  m occurrences of terms  F terms  k labels
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,10 +13,14 @@ from torch import Tensor, nn
 from transformers import initialization as init
 
 from .configuration_encoder import EncoderConfig
-from .hashing import number, product
+from .sorted_keys import find_key
 from .token_layout import cached_unless_traced, is_traced
 
 
+# Some runtimes of exported graphs compute integers in 32 bits, and remainders, quotients and comparisons of them in
+# float32 (OpenVINO 2026.4), which is exact below 2^24: hashes are below 2^16, their products made of smaller ones.
+DIGIT = 2**12
+"""Two digits of this base are a number below 2^24."""
 PRIME = 46_337
 """The largest prime whose square is below 2^31."""
 # Two rolling hashes, each with a first state and a multiplier. A run of two tokens is their solution of two linear
@@ -30,14 +34,8 @@ NO_TERM = 2**31 - 1
 
 def real_tokens_first(input_ids: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """
-    The real tokens of each row in their order, then its padding, so that the neighbours of a token are real.
-
-    Args:
-        input_ids: `[b, n]`.
-        attention_mask: `[b, n]`; padding may be anywhere.
-
-    Returns:
-        Ids `[b, n]`, int64, and which are real `[b, n]`, bool.
+    The real tokens of each row in their order, then its padding, so that the neighbours of a token are real: ids `[b,
+    n]`, int64, and which are real `[b, n]`, bool. Padding may be anywhere.
     """
     ids = input_ids.long()
     if attention_mask is None:
@@ -49,24 +47,26 @@ def real_tokens_first(input_ids: Tensor, attention_mask: Tensor | None) -> tuple
     return ids.gather(1, order).masked_fill(~mask, 0), mask
 
 
+def product(x: Tensor, y: Tensor, plus: Tensor | None = None) -> Tensor:
+    """`(x * y + plus) % PRIME` of numbers below PRIME and below 2^23."""
+    if not is_traced():
+        return (x * y if plus is None else torch.addcmul(plus, x, y)) % PRIME
+    high, low = y // 256, y % 256
+    sums = x * high % PRIME * 256 % PRIME + x * low % PRIME
+    return (sums if plus is None else sums + plus) % PRIME
+
+
 def run_hashes(ids: Tensor, mask: Tensor, longest: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """
-    The two hashes of all runs of 1, 2, .. `longest` tokens.
-
-    Args:
-        ids, mask: from `real_tokens_first`, `[b, n]`.
-        longest: tokens of the longest run.
-
-    Yields:
-        For each length l the hashes `[b, n - l + 1]` each, from 0 to PRIME - 1, and which runs lie among the real
-        tokens.
+    The two hashes of all runs of 1, 2, .. `longest` tokens of what `real_tokens_first` gives: for each length l `[b, n
+    - l + 1]` each, from 0 to PRIME - 1, and which runs lie among the real tokens.
     """
     factors, multipliers, begun = _run_constants(ids.device)
-    digits = product(ids // PRIME, factors, PRIME, plus=ids % PRIME)  # [2, b, n]
+    digits = product(ids // PRIME, factors, plus=ids % PRIME)  # [2, b, n]
     state = (digits + begun) % PRIME
     for length in range(1, longest + 1):
         if length > 1:
-            state = product(state[..., :-1], multipliers, PRIME, plus=digits[..., length - 1 :])
+            state = product(state[..., :-1], multipliers, plus=digits[..., length - 1 :])
         yield state[0], state[1], mask[:, length - 1 :]
 
 
@@ -91,6 +91,15 @@ def run_keys(ids: Tensor, mask: Tensor, longest: int) -> Iterator[tuple[Tensor, 
     """As `run_hashes`, with one key of each run, from 0 to PRIME^2 - 1."""
     for first, second, is_real in run_hashes(ids, mask, longest):
         yield first * PRIME + second, is_real
+
+
+def _even_shares(found: Sequence[Tensor]) -> Tensor:
+    """Of what runs of 1, 2, .. tokens add, `[b, n - l + 1, k]` each, that of each token, `[b, n, k]`: even parts."""
+    shares = torch.zeros_like(found[0])
+    for length, added in enumerate(found, start=1):
+        for offset in range(length):
+            shares[:, offset : offset + added.shape[1]] += added / length
+    return shares
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -158,16 +167,7 @@ class TfidfVote(nn.Module):
 
     @classmethod
     def from_terms(cls, terms: TfidfTerms, config: EncoderConfig) -> "TfidfVote":
-        """
-        The vote of fitted terms.
-
-        Args:
-            terms: as many as `config.tfidf_terms`.
-            config: of the classifier.
-
-        Raises:
-            ValueError: they have another number of labels.
-        """
+        """The vote of fitted terms, as many as the configuration of the classifier says, with its labels."""
         given, shape = list(terms.weight.shape), [config.tfidf_terms, config.num_labels]
         if given != shape:
             raise ValueError(f"The weights of the terms have shape {given}; {shape} is needed, [terms, labels].")
@@ -180,17 +180,14 @@ class TfidfVote(nn.Module):
 
     def find_terms(self, input_ids: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """
-        The terms in texts `[b, n]`.
-
-        Returns:
-            Each occurrence's term `[b, m]`, from 0 to F - 1, and its part of the term's value `[b, m]`: the value
-            divided by the number of occurrences in the text; 0 where a run is no term. The columns are the runs of
-            one token, then those of two, and so on.
+        The terms in texts `[b, n]`: each occurrence's term `[b, m]`, from 0 to F - 1, and its part of the term's value
+        `[b, m]`, the value divided by the number of occurrences in the text; 0 where a run is no term. The columns are
+        the runs of one token, then those of two, and so on.
         """
         ids, mask = real_tokens_first(input_ids, attention_mask)
         found = list(run_hashes(ids, mask, self.longest))
         first, second, is_real = (torch.cat(parts, dim=1) for parts in zip(*found, strict=True))
-        term, is_known = self._looked_up(first, second)
+        term, is_known = find_key(self.keys, PRIME, first, second)
         is_known = is_known & is_real
         count = _counts(term.masked_fill(~is_known, len(self.keys))).clamp(min=1).float()
         # The look-up of an embedding is the gather that every runtime has.
@@ -199,20 +196,6 @@ class TfidfVote(nn.Module):
         # Each of c occurrences has a c-th of the square, in sum the square of the value.
         norm = (value.square() / count).sum(1, keepdim=True).clamp(min=1e-12).sqrt()
         return term, value / count / norm
-
-    def _looked_up(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        """
-        The index of the last term whose key is not larger than that of each run `[b, m]`, by its hashes, and whether
-        it is equal.
-        """
-        if is_traced():  # torch.searchsorted has no form in ONNX (torch 2.13)
-            table = torch.stack([self.keys // PRIME, self.keys % PRIME], 1)
-            index = binary_search(table, first, second)
-            entry = nn.functional.embedding(index, table)
-            return index, (entry[..., 0] == first) & (entry[..., 1] == second)
-        keys = (first * PRIME + second).int()
-        index = (torch.searchsorted(self.keys, keys, right=True) - 1).clamp(min=0)
-        return index, self.keys[index] == keys
 
     def logits(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """The logits `[b, k]` of the linear model alone."""
@@ -225,23 +208,10 @@ class TfidfVote(nn.Module):
         term, value = self.find_terms(input_ids, None)
         found = nn.functional.embedding(term, self.weight).float() * value[..., None]
         n = input_ids.shape[1]
-        shares = found.new_zeros(len(found), n, found.shape[-1])
-        start = 0
-        for length in range(1, min(self.longest, n) + 1):
-            runs = n - length + 1
-            for offset in range(length):
-                shares[:, offset : offset + runs] += found[:, start : start + runs] / length
-            start += runs
-        return shares
+        return _even_shares(found.split([n - length + 1 for length in range(1, min(self.longest, n) + 1)], dim=1))
 
     def forward(self, logits: Tensor, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """
-        The vote: logits `[b, k]` of the weighted mean of both models' probabilities.
-
-        Args:
-            logits: the encoder's, `[b, k]`.
-            input_ids, attention_mask: `[b, n]`.
-        """
+        """The vote: logits `[b, k]` of the weighted mean of the encoder's probabilities and those of the terms."""
         both = torch.stack([logits.float() / self.temperature.float(), self.logits(input_ids, attention_mask)])
         weights = torch.stack([1 - self.share, self.share]).float().log()[:, None, None]
         if self.config.problem_type == "multi_label_classification":
@@ -250,24 +220,6 @@ class TfidfVote(nn.Module):
         else:
             voted = (both.log_softmax(-1) + weights).logsumexp(0)
         return voted.to(logits.dtype)
-
-
-def binary_search(table: Tensor, first: Tensor, second: Tensor) -> Tensor:
-    """
-    The index of the last entry that is not larger than a pair, or 0: torch.searchsorted, written out.
-
-    Args:
-        table: `[F, 2]`, ascending by its first column, then by its second.
-        first, second: `[b, m]`.
-    """
-    index, step = torch.zeros_like(first), 2 ** (len(table).bit_length() - 1)
-    while step:
-        probe = index + step
-        high, low = nn.functional.embedding(probe.clamp(max=len(table) - 1), table).unbind(-1)
-        is_before = (high < first) | ((high == first) & (low <= second))
-        index = torch.where((probe < len(table)) & is_before, probe, index)
-        step //= 2
-    return index
 
 
 def _counts(terms: Tensor) -> Tensor:
@@ -292,19 +244,15 @@ class NgramLogits(nn.Module):
     of the weights by their hash (https://arxiv.org/abs/0902.2206).
 
     Args:
-        config: `ngram_buckets` rows, `max_ngram_length`, `ngram_dropout`, `ngram_hash_bits`, `num_labels`.
+        config: `ngram_buckets` rows, `max_ngram_length`, `ngram_dropout`, `num_labels`.
     """
 
-    # Of models that earlier versions saved: a prime, so that products of two hashes fit into int64; and two numbers
-    # below it without pattern.
-    PRIME, OF_TOKEN, OF_RUN = 2**31 - 1, 1_640_531_527, 1_013_904_223
     # AdamW moves each weight by about the learning rate: an n-gram has one for a label, a feature hundreds.
     SCALE = 10.0
 
     def __init__(self, config: EncoderConfig):
         super().__init__()
         self.longest = config.max_ngram_length
-        self.hash_bits = config.ngram_hash_bits
         self.weight = nn.Parameter(torch.zeros(config.ngram_buckets, config.num_labels))
         self.dropout = nn.Dropout(config.ngram_dropout)
 
@@ -314,15 +262,8 @@ class NgramLogits(nn.Module):
 
     def ngram_logits(self, input_ids: Tensor, attention_mask: Tensor | None) -> list[Tensor]:
         """
-        What each n-gram adds to the logits.
-
-        Args:
-            input_ids: `[b, n]`.
-            attention_mask: `[b, n]`; padding may be anywhere.
-
-        Returns:
-            For each length l from 1 `[b, n - l + 1, k]`, at the first token of an n-gram among the real tokens of its
-            row; zeros after the last one.
+        What each n-gram adds to the logits: for each length l from 1 `[b, n - l + 1, k]`, at the first token of an
+        n-gram among the real tokens of its row; zeros after the last one.
         """
         ids, mask = real_tokens_first(input_ids, attention_mask)
         scale = self.SCALE * mask.sum(1, keepdim=True).clamp(min=1).to(self.weight.dtype).rsqrt()
@@ -334,24 +275,13 @@ class NgramLogits(nn.Module):
 
     def _keys(self, ids: Tensor, mask: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """For each length the keys of n-grams, and which of them lie among the real tokens."""
-        if self.hash_bits == 24:
-            for first, second, is_real in run_hashes(ids, mask, self.longest):
-                yield number(*product(torch.stack([first, second]), _factors_of_hashes(ids.device), PRIME)), is_real
-            return
-        of_token = run = ids * self.OF_TOKEN % self.PRIME
-        for length in range(1, self.longest + 1):
-            if length > 1:
-                run = (run[:, :-1] * self.OF_RUN + of_token[:, length - 1 :]) % self.PRIME
-            yield run, mask[:, length - 1 :]
+        for first, second, is_real in run_hashes(ids, mask, self.longest):
+            high, low = product(torch.stack([first, second]), _factors_of_hashes(ids.device)) % DIGIT
+            yield torch.add(low, high, alpha=DIGIT), is_real
 
     def shares(self, input_ids: Tensor) -> Tensor:
         """What each token of texts `[b, n]` adds to the logits, `[b, n, k]`: even parts of its n-grams."""
-        found = self.ngram_logits(input_ids, None)
-        shares = torch.zeros_like(found[0])
-        for length, logits in enumerate(found, start=1):
-            for offset in range(length):
-                shares[:, offset : offset + logits.shape[1]] += logits / length
-        return shares
+        return _even_shares(self.ngram_logits(input_ids, None))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """The logits `[b, k]` of texts `[b, n]`, the sum of `ngram_logits`."""

@@ -20,6 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention
 
+from .token_layout import is_traced
+
 
 # Rows that are computed at once without gradients. Keys beside those that everybody sees are copied, W / B times.
 ROWS_AT_ONCE = 2048
@@ -91,10 +93,8 @@ def lowest(dtype: torch.dtype) -> float:
 
 def block_size(length: int, left: int, right: int) -> int | None:
     """
-    B, queries in a block; `None` where a text is so short that a dense mask of it is as small.
-
-    A wide block computes scores that nobody reads, a narrow one has more keys than queries. All blocks of a text are
-    of one size: it is as even as multiples of 8 allow.
+    B, queries in a block; `None` where a text is so short that a dense mask of it is as small. A wide block computes
+    scores that nobody reads, a narrow one has more keys than queries.
     """
     reach = left + right
     block = 32 if reach <= 64 else 64 if reach < 256 else 128
@@ -194,13 +194,12 @@ def window_attention(
     query_rows, key_rows, value_rows = (_as_rows(states, mask.block) for states in (query, key, value))
     further = None if mask.seen is None else (_at(key, mask.seen), _at(value, mask.seen))
     count = len(mask.blocks)
-    is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
     # With gradients one product is faster, and a graph has no loop.
-    size = count if is_traced or torch.is_grad_enabled() else max(ROWS_AT_ONCE // mask.block, 1)
+    size = count if is_traced() or torch.is_grad_enabled() else max(ROWS_AT_ONCE // mask.block, 1)
     # A block at the end of a text reaches into the next one, where 0 times what is no number would be no number. Rows
     # that it must not read are cut out only then, as this doubles the time; a graph, and a GPU, cannot ask.
     apart = blocks_of_text < count
-    if apart and not is_traced and key.device.type == "cpu":
+    if apart and not is_traced() and key.device.type == "cpu":
         apart = not (key.detach().sum() + value.detach().sum()).isfinite()
     rows = (query_rows, key_rows, value_rows, further, mask, blocks_of_text, apart)
     options["sinks"] = sinks
@@ -289,16 +288,8 @@ def _attend_in_blocks(
     options: dict[str, Any],
 ) -> Tensor:
     """
-    The context `[l, h, c]` of some blocks.
-
-    Args:
-        query, key, value: rows of the batch, `[L, h, c]`.
-        further: keys and values of the tokens that everybody sees, `[b, h, g, c]`; or `None`.
-        mask: of the batch.
-        blocks_of_text: k.
-        apart: keys and values of other texts become zeros.
-        numbers: of the blocks.
-        options: of `attend`.
+    The context `[l, h, c]` of the blocks `numbers` of a batch, of rows `[L, h, c]`, `further` keys and values of the
+    tokens that everybody sees, `[b, h, g, c]`, and its mask; `apart`: keys and values of other texts become zeros.
     """
     width = mask.left + mask.block + mask.right
     start, stop = numbers.start * mask.block - mask.left, numbers.stop * mask.block + mask.right

@@ -24,6 +24,7 @@ from transformers.masking_utils import (
     sliding_window_overlay,
 )
 
+from .token_layout import is_traced
 from .window_attention import WindowMask, attend, window_attention, window_mask
 
 
@@ -69,16 +70,11 @@ def make_mask(
     **kwargs: Any,
 ) -> WindowMask | Tensor | None:
     """
-    The mask of a layer, as `AttentionMaskInterface` asks for it.
-
-    Args:
-        batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, device, dtype, kwargs: as
-            transformers gives them.
-
-    Returns:
-        A `WindowMask` where the tokens of a text see a window of it; otherwise what sdpa takes.
+    The mask of a layer, as `AttentionMaskInterface` asks for it: a `WindowMask` where the tokens of a text see a
+    window of it; otherwise what sdpa takes.
     """
     reach = None
+    # A graph cannot read functions.
     if q_length == kv_length and isinstance(q_offset, int) and q_offset == kv_offset == 0 and not is_traced():
         reach = visible(mask_function)
     if reach is not None and max(reach) < kv_length:
@@ -112,16 +108,7 @@ def attention_forward(
     s_aux: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """
-    Attention of a layer, as `AttentionInterface` asks for it.
-
-    Args:
-        module, query, key, value, attention_mask, dropout, scaling, is_causal, softcap, s_aux, kwargs: as the models
-            of transformers give them.
-
-    Returns:
-        `[b, n, h, c]`, and no weights.
-    """
+    """Attention of a layer, as `AttentionInterface` asks for it: `[b, n, h, c]`, and no weights."""
     if not isinstance(attention_mask, WindowMask) and softcap is None and s_aux is None:
         sdpa = AttentionInterface()["sdpa"]
         options = {"dropout": dropout, "scaling": scaling, "is_causal": is_causal, **kwargs}
@@ -146,9 +133,6 @@ def visible(mask_function: Callable[..., Any]) -> Reach | None:
     """
     How far a token sees to the left and to the right by a mask function of transformers; `None` where that is not all
     that the function says, or it is not known here.
-
-    Args:
-        mask_function: from indices of text, head, query and key to whether the key is seen.
     """
     code = getattr(mask_function, "__code__", None)
     values = inspect.getclosurevars(mask_function).nonlocals if code is not None else {}
@@ -172,11 +156,6 @@ def _of_models(mask_function: Callable[..., Any], values: Mapping[str, Any]) -> 
             if made is not None and made(width).__code__ is mask_function.__code__:
                 return reach(**values)
     return None
-
-
-def is_traced() -> bool:
-    """Whether a model is compiled or exported: transformers' own mask then, as a graph cannot read functions."""
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
 _ALL_OF = and_masks(causal_mask_function).__code__

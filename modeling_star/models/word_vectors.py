@@ -39,7 +39,8 @@ class WordVectors(nn.Module):
             before `load`.
 
     Attributes:
-        vector_of_row: `[S]`, the row in `vectors` of the word in each row of the matcher's table; 0 where it is empty.
+        vector_of_row: `[S]`, the row in `vectors` of the word in each row of the matcher's table, which earlier
+            versions saved in another order, with empty rows.
         vectors: `[W + 1, w]`, zeros first; a buffer, or a parameter where they are trained.
     """
 
@@ -66,27 +67,14 @@ class WordVectors(nn.Module):
         """Take words and vectors of a `Lexicon` with vectors, in place of those of before."""
         device = self.vectors.device
         self.matcher.load(lexicon, device)
-        table, _ = lexicon.table
-        filled = table[:, 0] >= 0
-        # Sorted rows are the words in the lexicon's order, which is that of its vectors.
-        _, number = table[filled].unique(dim=0, return_inverse=True)
-        vector_of_row = torch.zeros(len(table), dtype=torch.int32)
-        vector_of_row[filled] = number.int() + 1
-        self.vector_of_row = vector_of_row.to(device)
+        self.vector_of_row = torch.arange(1, len(lexicon) + 1, dtype=torch.int32, device=device)
         vectors = nn.functional.pad(lexicon.vectors, (0, 0, 1, 0)).to(self.vectors)
         if isinstance(self.vectors, nn.Parameter):
             vectors = nn.Parameter(vectors)
         self.vectors = vectors
 
     def forward(self, ids: Tensor, layout: TokenLayout) -> Tensor:
-        """
-        Args:
-            ids: `[N]`, token ids, anything at padding.
-            layout: where they lie.
-
-        Returns:
-            `[N, 3 w]`: begins, inside, ends.
-        """
+        """Token ids `[N]`, anything at padding, to `[N, 3 w]`: begins, inside, ends."""
         if not len(self.vector_of_row):
             logger.warning_once(
                 f"word_vector_size={self.vectors.shape[1]}, and the model has no words: call "

@@ -11,9 +11,9 @@ from transformers import TrainingArguments
 from transformers.dynamic_module_utils import get_relative_import_files
 
 from ..errors import UserError
-from ..files import ARGUMENTS, REPORT
+from ..files import REPORT
 from ..models.saving import CODE
-from ..training.sources import unreachable_errors
+from ..sources import unreachable_errors
 
 
 NEEDED = {"config.json": "the configuration", "model.safetensors": "the weights", "README.md": "the model card"}
@@ -37,19 +37,10 @@ _PREDICTIONS = ("predictions_*.jsonl", "predictions_*.conll", "answers_*.json", 
 
 def files_to_share(folder: Path, predictions: bool = False, examples: bool = False) -> list[str]:
     """
-    The paths in a folder of the files to upload, with predictions on request; links to files elsewhere are not among
-    them.
-
-    Args:
-        folder: an output folder.
-        predictions: whether predictions and mistakes are among the files.
-        examples: whether the card may show texts of the data.
-
-    Raises:
-        UserError: the folder holds no complete model, or its card shows texts without a request.
+    The paths in a folder of the files to upload: with `predictions` also those and mistakes, with `examples` also a
+    card that shows texts of the data. Links to files elsewhere are not among them.
     """
-    arguments = folder / ARGUMENTS
-    if arguments.is_file() and json.loads(arguments.read_text(encoding="utf-8")).get("model_type") == "tfidf":
+    if (folder / "tfidf.json").is_file():
         raise UserError(f"{folder} is a TF-IDF model, which transformers cannot load: it is not published on the Hub.")
     names = _files_in(folder)
     for name, what in NEEDED.items():
@@ -100,19 +91,8 @@ def upload(
     revision: str | None = None,
 ) -> CommitInfo:
     """
-    Create the repository if needed, and upload files in one commit; the card then names the repository.
-
-    Args:
-        folder: an output folder.
-        files: of `files_to_share`.
-        repo: NAME/MODEL, or MODEL for a repository of the token's owner.
-        private: whether a new repository is private; `None` for the owner's default.
-        message: of the commit.
-        token: for the Hub; `None` for that of `hf auth login`.
-        revision: an existing branch; `None` for main.
-
-    Raises:
-        UserError: the name is invalid, the Hub refuses the card or the upload, or it cannot be reached.
+    Create the repository NAME/MODEL, or MODEL of the token's owner, if needed, and upload files in one commit to an
+    existing branch (`revision`; `None`: main). The card then names the repository.
     """
     api = HfApi(token=token)
     try:
@@ -133,12 +113,7 @@ def upload(
 
 
 def upload_run(training: TrainingArguments) -> CommitInfo:
-    """
-    Upload the folder of a run that has ended, without predictions, as --push_to_hub requests.
-
-    Raises:
-        UserError: the Hub refuses, or cannot be reached.
-    """
+    """Upload the folder of a run that has ended, without predictions, as --push_to_hub requests."""
     folder = Path(training.output_dir)
     return upload(
         folder,

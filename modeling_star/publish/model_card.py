@@ -5,7 +5,7 @@ import json
 import math
 import platform
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -34,8 +34,6 @@ _VERSIONS = ("modeling-star", "transformers", "torch", "tokenizers", "datasets")
 _HUB_METRICS = {"pearson": "pearsonr", "macro_f1": "f1", "micro_f1": "f1", "weighted_f1": "f1"}
 TITLES: dict[str, str] = {}
 """Names of metrics that are no word with a capital, by their keys."""
-_SENTENCE = "Anna drove from Oslo to {} on Sunday."
-_REVIEW = "It begins slowly and ends with a wonderful surprise."
 
 
 @dataclass
@@ -73,10 +71,8 @@ class CardContent:
 
 def write_model_card(folder: str | Path, content: CardContent) -> Path:
     """
-    Write `README.md` into the folder of a saved model, with the Hub's metadata on top; needs no network.
-
-    Returns:
-        The path of the card. An earlier card is replaced when the new one is complete.
+    Write `README.md` into the folder of a saved model, with the Hub's metadata on top; needs no network. An earlier
+    card is replaced when the new one is complete.
     """
     folder = Path(folder)
     measured = {
@@ -107,74 +103,80 @@ def write_model_card(folder: str | Path, content: CardContent) -> Path:
     return write_text(folder / "README.md", str(card).rstrip() + "\n")
 
 
-def usage_code(folder: str | Path, content: CardContent) -> str:
-    """Python code that loads the model and prints its output for the first example."""
-    folder = Path(folder)
-    remote = ", trust_remote_code=True" if _needs_remote_code(folder) else ""
-    name = quoted(content.repo_id or shown_path(str(folder)))
-    example = content.examples[0] if content.examples else _invented_example(content)
-    if content.task in USAGE:
-        return USAGE[content.task](name, remote, example, content)
-    options = ', function_to_apply="none"' if content.regression else ""
-    options += ", truncation=True" if _has_limit(folder) else ""
-    inputs = _as_input(example)
-    return f"""\
+_PIPELINE = """\
 from transformers import pipeline
 
-model = pipeline({quoted(content.task)}, model={name}{options}{remote})
-print(model({quoted(inputs if len(inputs) > 1 else inputs["text"])}))"""
+model = pipeline("{task}", model={name}{options}{remote})
+print(model({inputs}))"""
+USAGE = {
+    "text-classification": _PIPELINE,
+    "fill-mask": _PIPELINE,
+    "token-classification": """\
+{imports}from transformers import pipeline
 
-
-def _invented_example(content: CardContent) -> str | tuple[str, str]:
-    """A text, a pair of texts, or a question with its context."""
-    text = _SENTENCE.format(content.mask_token if content.task == "fill-mask" else "Bergen")
-    if content.task == "question-answering":
-        return "Where did Anna drive?", text
-    if content.is_pair:
-        return text, text
-    return _REVIEW if content.task == "text-classification" else text
-
-
-def _reader_code(name: str, remote: str, example: Any, content: CardContent) -> str:
-    question, context = example
-    options = "".join(f", {key}={value!r}" for key, value in content.usage_options.items())
+model = pipeline("token-classification", model={name}{options}{remote})
+text = {text}
+for entity in model(text):
+    print(text[entity["start"] : entity["end"]], entity["{label}"], entity["score"])""",
     # transformers 5 has no pipeline for answers.
-    return f"""\
+    "question-answering": """\
 from modeling_star import answer_question
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained({name}{remote})
 model = AutoModelForQuestionAnswering.from_pretrained({name}{remote})
-question = {quoted(question)}
-context = {quoted(context)}
+question = {text}
+context = {second}
 for answer in answer_question(question, context, model, tokenizer{options}):
-    print(answer.text, answer.start, answer.end, answer.score)"""
-
-
-def _tagger_code(name: str, remote: str, example: Any, content: CardContent) -> str:
-    text = _as_input(example)["text"]
-    has_entities = not content.label_list or is_entity_scheme(content.label_list)
-    is_grouped = has_entities or content.aggregation == "first"
-    options = f', aggregation_strategy="{content.aggregation}"' if is_grouped else ""
-    start, label = "", "entity_group" if is_grouped else "entity"
-    if is_grouped and not is_plain_iob(content.label_list):  # which the stock pipeline does not group
-        start = "from modeling_star.inference.pipelines import BestPathPipeline\n"
-        options += ", pipeline_class=BestPathPipeline"
-    return f"""\
-{start}from transformers import pipeline
-
-model = pipeline("token-classification", model={name}{options}{remote})
-text = {quoted(text)}
-for entity in model(text):
-    print(text[entity["start"] : entity["end"]], entity["{label}"], entity["score"])"""
-
-
-USAGE: dict[str, Callable[[str, str, Any, CardContent], str]] = {
-    "question-answering": _reader_code,
-    "token-classification": _tagger_code,
+    print(answer.text, answer.start, answer.end, answer.score)""",
 }
-"""The code under "Use" by task, from the model's quoted name, the argument that trusts its code, an example and the
-card's content; other tasks have a pipeline. An experiment may add its own."""
+"""The code under "Use" by task; an experiment may add its own."""
+
+
+def usage_code(folder: str | Path, content: CardContent) -> str:
+    """Python code that loads the model and prints its output for the first example."""
+    folder = Path(folder)
+    texts = _first_example(content)
+    inputs = _as_input(texts)
+    values = {"options": "", "imports": "", "label": ""}
+    if content.task == "token-classification":
+        values = _tagger_values(content)
+    elif content.task == "question-answering":
+        values["options"] = "".join(f", {key}={value!r}" for key, value in content.usage_options.items())
+    else:
+        values["options"] = ', function_to_apply="none"' if content.regression else ""
+        values["options"] += ", truncation=True" if _has_limit(folder) else ""
+    return USAGE[content.task].format(
+        task=content.task,
+        name=quoted(content.repo_id or shown_path(str(folder))),
+        remote=", trust_remote_code=True" if _needs_remote_code(folder) else "",
+        inputs=quoted(inputs if len(texts) > 1 else texts[0]),
+        text=quoted(texts[0]),
+        second=quoted(texts[-1]),
+        **values,
+    )
+
+
+def _first_example(content: CardContent) -> list[str]:
+    """A text, or two that belong together."""
+    if content.examples:
+        first = content.examples[0]
+        return [first] if isinstance(first, str) else list(first)
+    if content.task == "question-answering":
+        return ["A question?", "A text with the answer."]
+    if content.task == "fill-mask":
+        return [f"A {content.mask_token}."]
+    return ["A text.", "Another text."] if content.is_pair else ["A text."]
+
+
+def _tagger_values(content: CardContent) -> dict[str, str]:
+    """Of the code of a tagger: the options of its pipeline, what it imports, and the name of a label."""
+    is_grouped = not content.label_list or is_entity_scheme(content.label_list) or content.aggregation == "first"
+    options, imports = f', aggregation_strategy="{content.aggregation}"' if is_grouped else "", ""
+    if is_grouped and not is_plain_iob(content.label_list):  # which the stock pipeline does not group
+        imports = "from modeling_star.inference.pipelines import BestPathPipeline\n"
+        options += ", pipeline_class=BestPathPipeline"
+    return {"options": options, "imports": imports, "label": "entity_group" if is_grouped else "entity"}
 
 
 def quoted(value: Any) -> str:

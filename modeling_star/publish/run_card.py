@@ -41,8 +41,7 @@ def run_card(task: Task, trainer: StarTrainer, results: dict[str, Any], sections
         or shown_path(options.dataset_name or "")
         or title_of(file if isinstance(file, str) else file[0]),
         results={
-            split: metrics_only({name: value for name, value in results.items() if name.startswith(prefix)})
-            for split, prefix in {"validation": "eval_", "test": "test_"}.items()
+            split: metrics_only(results, prefix) for split, prefix in {"validation": "eval_", "test": "test_"}.items()
         },
         seed=training.seed,
         command=shown_command(task.run_args.typed, training.world_size),
@@ -80,10 +79,7 @@ def run_card(task: Task, trainer: StarTrainer, results: dict[str, Any], sections
         tables=sections,
         pictures={
             "Training curves": f"{REPORT}/training_curves.png",
-            "Entities by type": f"{REPORT}/entities_test.png",
-            "Confusion matrix": f"{REPORT}/confusion_test.png",
             "Probabilities": f"{REPORT}/calibration_test.png",
-            "Answers by length of the context": f"{REPORT}/lengths_test.png",
         },
         repo_id=training.hub_model_id,
     )
@@ -152,10 +148,6 @@ def shown_command(typed: Sequence[str], processes: int = 1) -> str:
     """
     A command of this package as a card shows it: without tokens, and without the folders of this machine. A card is
     published, so that the command line of another program is never on it.
-
-    Args:
-        typed: the program and its arguments, as `RunArguments.typed`; nothing where another program trained.
-        processes: of `accelerate launch`.
     """
     if not typed:
         return ""

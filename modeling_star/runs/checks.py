@@ -9,11 +9,10 @@ from transformers.trainer_utils import HubStrategy
 
 from ..data.splits import check_fraction
 from ..errors import UserError
+from ..sources import check_exists
 from ..training.arguments import STUDENT, DataArguments, ModelArguments, RunArguments
 from ..training.build import check_embeddings, check_lexicon
-from ..training.learning_rates import check_learning_rates
 from ..training.named_models import check_names, saved_config
-from ..training.sources import check_exists
 from ..training.task import Task, is_scored
 from .output_folder import changed_arguments
 
@@ -25,12 +24,7 @@ def check_arguments(
     run_args: RunArguments,
     training: TrainingArguments,
 ) -> None:
-    """
-    Check the arguments of a run before any data are read.
-
-    Raises:
-        UserError: an argument has a value that is not allowed, or that the run cannot use.
-    """
+    """Check the arguments of a run before any data are read."""
     check_training(training)
     check_fraction(data_args.validation_fraction)
     check_student(data_args)
@@ -50,6 +44,22 @@ def check_arguments(
     check_head(task_class, model_args)
 
 
+def check_learning_rates(model_args: ModelArguments, run_args: RunArguments) -> None:
+    """Raise a UserError where a rate is not allowed, or nothing that it applies to is pretrained and trained."""
+    rate, decay = run_args.encoder_learning_rate, run_args.layerwise_lr_decay
+    if rate is not None and not rate > 0:
+        raise UserError(f"--encoder_learning_rate {rate:g} is given: write a number above 0, such as 2e-5.")
+    if decay is not None and not 0 < decay <= 1:
+        raise UserError(f"--layerwise_lr_decay {decay:g} is given: write a number above 0, at most 1, such as 0.9.")
+    has_encoder = model_args.embeddings_mode == "contextual" and not model_args.freeze_embeddings
+    if (rate, decay) != (None, None) and model_args.model_name_or_path is None and not has_encoder:
+        flag = "--layerwise_lr_decay" if rate is None else "--encoder_learning_rate"
+        raise UserError(
+            f"{flag} is for a pretrained encoder, and none is trained here: omit it, or write --model_name_or_path "
+            "NAME, or --embeddings_mode contextual without --freeze_embeddings"
+        )
+
+
 _KINDS = {"ForTokenClassification": "tagger", "ForSequenceClassification": "classifier"}
 
 
@@ -67,12 +77,7 @@ def check_head(task_class: type[Task], model_args: ModelArguments) -> None:
 
 
 def check_training(training: TrainingArguments) -> None:
-    """
-    Check training arguments whose values would fail only after hours of training, or be ignored.
-
-    Raises:
-        UserError: a value is not supported by the commands.
-    """
+    """Check training arguments whose values would fail only after hours of training, or be ignored."""
     supported = {"prediction_loss_only": False, "batch_eval_metrics": False, "eval_do_concat_batches": True}
     for name, value in supported.items():
         if getattr(training, name) != value:

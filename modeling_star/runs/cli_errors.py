@@ -1,27 +1,22 @@
 """
-One-line errors of the commands: for input that a user can fix, an interruption, and a full disk.
-
-What else goes wrong has a traceback in a file beside the output.
+How a command ends: one line for an error that a user can fix, for an interruption and for a full disk; Python's
+traceback for everything else.
 """
 
-import csv
 import errno
-import json
 import logging
 import os
 import shutil
 import signal
 import sys
-import tempfile
 import threading
 import traceback
-import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import UserError, is_deliberate, missing_package
+from ..errors import UserError, missing_package
 
 
 # `predict` with a model in ONNX Runtime has its messages here too: it imports no torch for them.
@@ -43,12 +38,7 @@ class _Terminated(KeyboardInterrupt):
 
 @contextmanager
 def script_messages(training: "TrainingArguments") -> Iterator[None]:
-    """
-    Set up logging, and the messages of `command_messages` for a run.
-
-    Raises:
-        SystemExit: see `command_messages`.
-    """
+    """Set up logging, and the messages of `command_messages` for a run."""
     folder = Path(training.output_dir)
     level = logging.DEBUG if training.log_level == "debug" else logging.INFO
     logging.basicConfig(format="%(levelname)s %(message)s", level=level if training.should_log else logging.ERROR)
@@ -76,26 +66,23 @@ def command_messages(
     is_main: bool = True,
 ) -> Iterator[None]:
     """
-    Replace the errors of a command by one line; `log_level` "debug" prints their traceback too.
+    Print errors of input (UserError, OSError, a package that is not installed), an interruption (Ctrl-C, SIGTERM) and
+    a full disk as one line. Any other error is of the code, and is not changed.
 
     Args:
         command: its name, the beginning of the line.
-        output: the file or folder that it writes; a traceback goes beside it.
-        log_level: of the command line.
+        output: the file or folder that it writes.
+        log_level: of the command line; "debug" prints the traceback of a one-line error too.
         next_time: says what the same command does after an interruption.
         is_main: whether this one of several processes prints; the others end in the same way.
 
     Raises:
-        SystemExit: instead of any error but a BrokenPipeError, and of a KeyboardInterrupt (Ctrl-C, SIGTERM). A process
-            that does not print raises an error of the code, whose reason may not be that of the one that does.
+        SystemExit: instead of such an error.
     """
     try:
         # SIGTERM ends the processes that do not print at once.
         with _sigterm_as_interrupt() if is_main else nullcontext():
             yield
-        if is_main and output is not None:
-            with suppress(OSError):
-                _log_beside(output).unlink(missing_ok=True)  # of an earlier call that failed
     except BrokenPipeError:
         raise
     except KeyboardInterrupt as error:
@@ -103,17 +90,18 @@ def command_messages(
             print(f"\n{command}: interrupted. {next_time()}", file=sys.stderr)
         raise SystemExit(_TERMINATED if isinstance(error, _Terminated) else _INTERRUPTED) from None
     except Exception as error:
-        if log_level == "debug":
-            traceback.print_exception(error)
         # Path.is_dir raises an error where a folder may not be searched, os.path.isdir does not.
         folder = output if output is None or os.path.isdir(output) else output.resolve().parent
+        message = " ".join(str(error).split())
         if folder is not None and not isinstance(error, UserError) and _is_full(error, folder):
-            raise SystemExit(
-                f"{command}: the disk of {folder} is full ({error}). {next_time()} Make room first."
-            ) from None
-        if not is_main and _is_of_code(error):
+            message = f"the disk of {folder} is full ({error}). {next_time()} Make room first."
+        elif isinstance(error, ModuleNotFoundError) and error.name is not None:
+            message = missing_package(error)
+        elif not isinstance(error, (UserError, OSError, ImportError)):
             raise
-        raise SystemExit(f"{command}: {one_line(error, output)}" if is_main else 1) from None
+        if log_level == "debug":
+            traceback.print_exception(error)
+        raise SystemExit(f"{command}: {message}" if is_main else 1) from None
 
 
 def _is_full(error: Exception, folder: Path) -> bool:
@@ -121,67 +109,6 @@ def _is_full(error: Exception, folder: Path) -> bool:
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
     return os.path.isdir(folder) and shutil.disk_usage(folder).free < _FULL
-
-
-# Damaged and missing files, and packages that are not installed.
-_OF_INPUT = (OSError, ImportError, UserError, UnicodeError, EOFError, json.JSONDecodeError, csv.Error, zlib.error)
-
-
-def one_line(error: Exception, output: Path | None) -> str:
-    """
-    The message of an error; where it may be a fault of the code, also the file that its traceback is written to.
-
-    Args:
-        error: any; one with a cause may disguise a fault.
-        output: of the command; the file is beside it, or in the folder of temporary files.
-    """
-    if isinstance(error, ModuleNotFoundError) and not is_deliberate(error):
-        return missing_package(error)
-    message = " ".join(str(error).split())
-    if not _is_of_code(error):
-        return message
-    if not isinstance(error, UserError):
-        message = f"{type(error).__name__}: {message.rstrip('.')}. This may be an error of modeling-star: report it."
-    log = write_traceback(error, output)
-    return f"{message.rstrip('.')}. The traceback is in {log}, and --log_level debug prints it."
-
-
-def _is_of_code(error: Exception) -> bool:
-    """Whether an error, or the one that it disguises, may be a fault of the code."""
-    cause: BaseException = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
-    return not (isinstance(cause, _OF_INPUT) or is_deliberate(cause) or isinstance(cause, _of_libraries()))
-
-
-def _of_libraries() -> tuple[type[Exception], ...]:
-    """Errors of libraries about damaged files, and about a Hub that cannot be reached; of those that are imported."""
-    names = {"pyarrow": "ArrowInvalid", "safetensors": "SafetensorError"}
-    found = tuple(getattr(sys.modules[module], name) for module, name in names.items() if module in sys.modules)
-    if "huggingface_hub" not in sys.modules:
-        return found
-    from ..training.sources import unreachable_errors
-
-    return (*found, *unreachable_errors())
-
-
-def write_traceback(error: Exception, output: Path | None) -> Path:
-    """Write the traceback of an error beside an output, never into it; returns the path."""
-    text = "".join(traceback.format_exception(error))
-    if output is not None:
-        path = _log_beside(output)
-        with suppress(OSError):
-            path.write_text(text, encoding="utf-8")
-            return path
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", prefix="modeling-star-", suffix=".error.log", delete=False
-    ) as file:
-        file.write(text)
-    return Path(file.name)
-
-
-def _log_beside(output: Path) -> Path:
-    return output.resolve().with_name(f"{output.resolve().name}.error.log")
 
 
 @contextmanager
@@ -228,7 +155,7 @@ def as_user_error(*also: type[Exception]) -> Iterator[None]:
     """
     from huggingface_hub.errors import StrictDataclassError
 
-    from ..training.sources import unreachable_errors
+    from ..sources import unreachable_errors
 
     kinds: tuple[type[Exception], ...] = (ValueError, OSError, ImportError, *also)
     try:

@@ -45,9 +45,6 @@ _INDECISIVE = ("seeds", "teacher_cache", "teacher_batch_size", "card_examples", 
 def lock_output_dir(folder: Path) -> Iterator[None]:
     """
     Keep a second process from writing to a folder, which is created if absent, and stays only if something is in it.
-
-    Raises:
-        UserError: another run has locked it, or it cannot be written.
     """
     with ExitStack() as at_the_end:
         with suppress(OSError):  # named by `folder_contents`
@@ -71,19 +68,16 @@ def lock_output_dir(folder: Path) -> Iterator[None]:
 
 def check_output_dir(folder: Path, resume: str | None, may_restart: bool = False) -> str | None:
     """
-    Make sure, before anything is loaded, that a run may write to a folder, and find the checkpoint to resume from.
+    Make sure, before anything is loaded, that a run may write to a folder, which is created if absent.
 
     Args:
-        folder: the output folder; created if absent.
+        folder: the output folder.
         resume: `last` (or `true`), a checkpoint's folder, or `None`.
         may_restart: whether `last` restarts a run that was killed before its first whole checkpoint; only if the
             folder is known to be of the same arguments.
 
     Returns:
         The checkpoint to resume from, or `None`.
-
-    Raises:
-        UserError: the folder cannot be written, holds another run or newer checkpoints, or has no such checkpoint.
     """
     # Arguments alone are of a call that failed before its run.
     held = [name for name in folder_contents(folder) if name != ARGUMENTS]
@@ -161,17 +155,7 @@ def check_several_seeds(seeds: list[int], training: TrainingArguments) -> None:
 def plan_seeds(
     folders: list[Path], training: TrainingArguments, config: dict[str, Any]
 ) -> list[tuple[bool, str | None]]:
-    """
-    Find out for the folder of each seed whether its run is finished, and the checkpoint to resume from.
-
-    Args:
-        folders: one per seed; of several seeds, all in the output folder.
-        training: with the output folder and what to resume from.
-        config: what `run_config` returns.
-
-    Raises:
-        UserError: see `check_output_dir`; or the output folder holds something else, or seeds of other arguments.
-    """
+    """Find out for the folder of each seed whether its run is finished, and the checkpoint to resume from."""
     parent, resume = Path(training.output_dir), training.resume_from_checkpoint
     if len(folders) == 1:
         if (resume or "").lower() in ("last", "true") and is_finished(parent) and last_checkpoint(parent) is None:

@@ -20,6 +20,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallb
 
 from ..data.splits import ROW, hold_out, load_splits, take_first
 from ..data.windows import tokenizing
+from ..evaluation.metrics import LESS_IS_BETTER
 from ..evaluation.reports import plot_training_curves, score_prefix, seeds_table, summarize_seeds
 from ..files import ARGUMENTS, REPORT, find_report, write_json, write_text
 from ..loading import check_whole
@@ -32,11 +33,10 @@ from ..training.arguments import DataArguments, FileArguments, ModelArguments, R
 from ..training.build import build_parts, check_resumed, length_limit
 from ..training.checkpoints import ManifestWriter, remove_checkpoints
 from ..training.guards import warn_about_majority, warn_about_overlap, warn_about_tokens
-from ..training.learning_rates import learning_rates, pretrained_parameters
-from ..training.losses import CRFLoss, loss_of
-from ..training.settled_arguments import LESS_IS_BETTER, settle_training
+from ..training.losses import loss_of
+from ..training.settled_arguments import settle_training
 from ..training.task import Task, is_scored
-from ..training.trainer import EarlyStopping, StarTrainer
+from ..training.trainer import EarlyStopping, StarTrainer, separate_rates
 from .checks import check_arguments, check_parts, check_same_rates
 from .cli_errors import as_main_process, as_user_error, script_messages
 from .output_folder import changed_arguments, check_several_seeds, lock_output_dir, plan_seeds, run_config
@@ -127,6 +127,51 @@ def run(
         return task, report_seeds(folder, results, task.metrics.metric_for_best_model, training.process_index == 0)
 
 
+def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
+    """One seed: build, train, evaluate, predict, report; returns the content of all_results.json."""
+    set_seed(training.seed)
+    folder = Path(training.output_dir)
+    config = run_config(task.model_args, task.data_args, task.run_args, training)
+    config |= {"seed": training.seed, **task.found}
+    check_checkpoint(training, config)
+    check_parts(task, training)
+    with as_user_error(), tokenizing():
+        tokenizer, model = (task.build or (lambda: build_parts(task)))()
+        if not training.do_train:
+            check_whole(str(task.model_args.model_name_or_path), model, task.new_parameters or ())
+        if training.resume_from_checkpoint:
+            check_resumed(training.resume_from_checkpoint, tokenizer, model.config)
+        features = make_features(task, training, tokenizer, model)
+    if training.do_train:
+        uncalibrated(model)
+    trainer = make_trainer(task, training, tokenizer, model, features)
+    results: dict[str, Any] = {}
+    sections: dict[str, str] = {}
+    if training.do_train:
+        if not training.resume_from_checkpoint and training.process_index == 0:
+            write_json(folder / ARGUMENTS, config)
+        train(task, trainer, results)
+    elif task.calibrates_saved:
+        task.calibrate(trainer)
+        if training.process_index == 0:
+            write_json(folder / ARGUMENTS, config)
+        trainer.save_model(_internal_call=True)
+    for split in sorted(features, key=lambda split: not split.startswith("validation")):
+        if is_scored(split, training):
+            sections |= score(task, trainer, split, features[split], results)
+    if trainer.is_world_process_zero():
+        if training.do_train:
+            sections |= task.compare(training, results)
+        write_json(folder / REPORT / "all_results.json", results)
+        if training.do_train:
+            write_model_card(folder, run_card(task, trainer, results, sections))
+            if training.push_to_hub:
+                upload_run(training)
+            if not task.run_args.keeps_checkpoints:
+                remove_checkpoints(folder)
+    return results
+
+
 # ------ data
 
 
@@ -172,66 +217,11 @@ def with_validation(task: Task, data: Any) -> Any:
     return replace(data, splits=splits)
 
 
-# ------ one seed
-
-
-def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
-    """
-    One seed: build, train, evaluate, predict, report.
-
-    Returns:
-        The content of all_results.json.
-    """
-    set_seed(training.seed)
-    folder = Path(training.output_dir)
-    config = run_config(task.model_args, task.data_args, task.run_args, training)
-    config |= {"seed": training.seed, **task.found}
-    check_checkpoint(training, config)
-    check_parts(task, training)
-    with as_user_error(), tokenizing():
-        tokenizer, model = (task.build or (lambda: build_parts(task)))()
-        if not training.do_train:
-            check_whole(str(task.model_args.model_name_or_path), model, task.new_parameters or ())
-        if training.resume_from_checkpoint:
-            check_resumed(training.resume_from_checkpoint, tokenizer, model.config)
-        features = make_features(task, training, tokenizer, model)
-    if training.do_train:
-        uncalibrated(model)
-    trainer = make_trainer(task, training, tokenizer, model, features)
-    results: dict[str, Any] = {}
-    sections: dict[str, str] = {}
-    if training.do_train:
-        if not training.resume_from_checkpoint and training.process_index == 0:
-            write_json(folder / ARGUMENTS, config)
-        train(task, trainer, results)
-    elif task.calibrates_saved:
-        task.calibrate(trainer)
-        if training.process_index == 0:
-            write_json(folder / ARGUMENTS, config)
-        trainer.save_model(_internal_call=True)
-    for split in sorted(features, key=lambda split: not split.startswith("validation")):
-        if is_scored(split, training):
-            sections |= score(task, trainer, split, features[split], results)
-    if trainer.is_world_process_zero():
-        if training.do_train:
-            sections |= task.compare(trainer, results)
-        write_json(folder / REPORT / "all_results.json", results)
-        if training.do_train:
-            write_model_card(folder, run_card(task, trainer, results, sections))
-            if training.push_to_hub:
-                upload_run(training)
-            if not task.run_args.keeps_checkpoints:
-                remove_checkpoints(folder)
-    return results
+# ------ the steps of a seed
 
 
 def check_checkpoint(training: TrainingArguments, config: dict[str, Any]) -> None:
-    """
-    Warn about what has changed since the checkpoint, if any, that a run resumes from.
-
-    Raises:
-        UserError: its optimizer has other groups of parameters.
-    """
+    """Warn about what has changed since the checkpoint, if any, that a run resumes from."""
     if training.resume_from_checkpoint is None:
         return
     folder, checkpoint = Path(training.output_dir), Path(training.resume_from_checkpoint)
@@ -288,14 +278,7 @@ def make_trainer(
         validation = None
     training = settle_training(training, run_args, task.metrics, model, validation is not None)
     rates = separate_rates(task, training, model)  # before a trainer adds what is not pretrained
-    loss = loss_of(
-        task.metrics.task,
-        task.loss_class,
-        has_crf=getattr(model, "crf", None) is not None,
-        weighting=run_args.class_weights,
-        smoothing=float(training.label_smoothing_factor),
-        data=task.data if training.do_train else None,
-    )
+    loss = loss_of(task, model, training)
     with as_user_error(RuntimeError):  # --report_to a package that is not installed, or the Hub refuses
         trainer = (task.trainer_class or StarTrainer)(
             model=model,
@@ -305,9 +288,9 @@ def make_trainer(
             processing_class=tokenizer,
             data_collator=task.collate(tokenizer),
             compute_metrics=None if validation is None else task.scorer("validation", validation),
-            preprocess_logits_for_metrics=loss.preprocess_logits,
-            compute_loss_func=None if isinstance(loss, CRFLoss) else loss,
+            compute_loss_func=None if loss.in_model else loss,
         )
+        trainer.loss = loss
         task.prepare_trainer(trainer)
     if trainer.pop_callback(ProgressCallback) is not None:
         kind = TrainingBar if sys.stderr.isatty() else TrainingLines
@@ -320,15 +303,6 @@ def make_trainer(
     trainer.learning_rates = rates
     trainer.averaged = run_args.average_checkpoints if training.do_train else 0
     return trainer
-
-
-def separate_rates(task: Task, training: TrainingArguments, model: PreTrainedModel) -> dict[str, float]:
-    """The learning rates of a model's parameters by name, where the arguments set others than --learning_rate."""
-    rate, decay = task.run_args.encoder_learning_rate, task.run_args.layerwise_lr_decay
-    if (rate, decay) == (None, None):
-        return {}
-    names = pretrained_parameters(model, task.new_parameters)
-    return learning_rates(names, training.learning_rate if rate is None else rate, 1.0 if decay is None else decay)
 
 
 def train(task: Task, trainer: StarTrainer, results: dict[str, Any]) -> None:
@@ -365,17 +339,7 @@ def train(task: Task, trainer: StarTrainer, results: dict[str, Any]) -> None:
 
 
 def score(task: Task, trainer: StarTrainer, split: str, features: Any, results: dict[str, Any]) -> dict[str, str]:
-    """
-    Predict a split, measure it if it has labels, and write its report.
-
-    Args:
-        task, trainer: with data and model.
-        split, features: the split's name and model inputs.
-        results: gets the scores.
-
-    Returns:
-        Markdown sections for the card, by heading.
-    """
+    """Predict a split, measure it if it has labels, and write its report."""
     prefix = score_prefix(split)
     trainer.compute_metrics = task.scorer(split, features)
     output = trainer.predict(features, metric_key_prefix=prefix)

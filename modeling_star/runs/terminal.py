@@ -128,11 +128,6 @@ def peak_memory() -> int:
 def closing_lines(task: Task, training: TrainingArguments, seeds: list[int], results: Mapping[str, Any]) -> list[str]:
     """
     What a finished run prints last, at most ten lines: scores beside those of the baseline, files, the next command.
-
-    Args:
-        task, training: of the run.
-        seeds: one or several, each with a folder in the output folder.
-        results: as in all_results.json.
     """
     folder = Path(training.output_dir)
     model = folder if len(seeds) == 1 else folder / f"seed-{seeds[0]}"

@@ -80,10 +80,6 @@ def _temperature(measured: Measured, what: str) -> tuple[float, float]:
     Fit and log the temperature: the one that is kept, and the one that was fitted. The first is 1 where too few
     predictions are right or wrong, or where it does not lessen the calibration error, of all predictions and of those
     held out.
-
-    Args:
-        measured: of a temperature, in one order of the predictions.
-        what: names them.
     """
     before, _ = measured(1.0)
     right = int(before[1].sum())

@@ -23,7 +23,6 @@ from ..errors import UserError
 from ..publish.model_card import shown_teacher
 from ..training.arguments import ModelArguments, RunArguments
 from ..training.distillation import ROW, DistillationLoss, DistillationTrainer, Teacher, teacher_outputs
-from ..training.losses import CRFLoss
 from ..training.task import Task
 from ..training.trainer import StarTrainer
 from .sequence_classification import ClassificationTask
@@ -145,20 +144,14 @@ class DistillationTask(Task):
         trainer.distill(loss, self.teacher_outputs(trainer.args), unknown)
 
     def distillation_loss(self, trainer: StarTrainer) -> DistillationLoss:
-        """
-        The loss that the arguments request.
-
-        Raises:
-            UserError: the model or the task has no such loss.
-        """
+        """The loss that the arguments request."""
         options, has_crf = self.data_args, getattr(trainer.model, "crf", None) is not None
         kind: Literal["mse", "kl"] = options.loss or ("kl" if has_crf else "mse")
         only = "kl" if has_crf else "mse" if self.metrics.task == "regression" else kind
         if kind != only:
             what = "a CRF" if has_crf else "a regression"
             raise UserError(f"--loss {kind} does not work with {what}: write --loss {only}")
-        hard = CRFLoss() if has_crf else trainer.compute_loss_func
-        return DistillationLoss(hard, kind, options.temperature, options.alpha, has_crf)
+        return DistillationLoss(trainer.loss, kind, options.temperature, options.alpha, has_crf)
 
     def teacher_outputs(self, training: TrainingArguments) -> Dataset:
         """The teacher's outputs for the rows of the transfer set. The teacher leaves the memory afterwards."""

@@ -25,13 +25,13 @@ from transformers import (
 
 from ..data.collators import MaskingCollator
 from ..data.labels import IGNORE_INDEX
-from ..data.packing import Blocks, PieceEncoder, packing_efficiency, to_pieces, unpack_documents
+from ..data.packing import Blocks, PieceEncoder, packing_efficiency, to_pieces
 from ..data.text import SPLITS, TextData, TextSource, load_texts
 from ..data.writing_systems import HAN
 from ..errors import UserError
 from ..training.arguments import ModelArguments, RunArguments, TextArguments
 from ..training.build import read_lexicon
-from ..training.losses import TaskLoss
+from ..training.losses import MaskedLoss, chosen_logits
 from ..training.task import Task
 from ..training.trainer import StarTrainer
 
@@ -42,26 +42,6 @@ _LONGEST_MASKED_WORD = 4  # tokens of a lexicon's word that is masked as one
 # A word of the card's examples, or one Chinese character.
 _WORD = re.compile(rf"[{HAN}]|[^\W\d_{HAN}]+")
 _EXAMPLES, _EXAMPLE_WORDS = 3, 12
-
-
-class MaskedLoss(TaskLoss):
-    """The mean over all masked tokens of an update, from their logits alone; arguments as in `TaskLoss`."""
-
-    has_one_class = True
-
-    def __init__(self, problem_type: str = "masked_lm", weights: np.ndarray | None = None, smoothing: float = 0.0):
-        super().__init__(problem_type, weights, smoothing)
-
-    def __call__(self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-        """The loss of logits `[P, V]` or `[S, m, V]` and labels `[S, m]` with P masked tokens."""
-        chosen = labels != IGNORE_INDEX
-        return super().__call__(
-            {"logits": chosen_logits(outputs["logits"], chosen)}, labels[chosen], num_items_in_batch
-        )
-
-    def preprocess_logits(self, logits: Any, labels: Tensor | None) -> Any:
-        """The sums of `Pretrainer.prediction_step`, as they are."""
-        return logits
 
 
 @dataclass(frozen=True)
@@ -116,33 +96,6 @@ def logits_at(model: PreTrainedModel, chosen: Tensor) -> Iterator[None]:
         handle.remove()
 
 
-def chosen_logits(logits: Tensor, chosen: Tensor) -> Tensor:
-    """The logits `[P, V]` of some tokens, also from a model that has computed those of all, `[S, m, V]`."""
-    return logits[chosen] if logits.dim() == 3 else logits
-
-
-def sums_by_block(values: Tensor, chosen: Tensor, blocks: Tensor, count: int) -> Tensor:
-    """
-    Values of tokens, added up in their blocks.
-
-    Args:
-        values: `[P, k]`.
-        chosen: `[S, m]`, bool, the tokens with a value.
-        blocks: `[S]`, the block of each row.
-        count: B, the number of blocks.
-
-    Returns:
-        `[B, k]`.
-    """
-    return values.new_zeros(count, values.shape[1]).index_add(0, blocks[:, None].expand_as(chosen)[chosen], values)
-
-
-def masked_values(loss: TaskLoss, logits: Tensor, labels: Tensor) -> Tensor:
-    """Loss, number (1) and correct predictions (0 or 1) of each masked token, `[P, 3]`, from logits `[P, V]`."""
-    right = (logits.argmax(-1) == labels).float()
-    return torch.cat([loss.rows(logits, labels), right[:, None]], dim=1)
-
-
 class EpochMasks(TrainerCallback):
     """Draw other masks in every epoch."""
 
@@ -158,15 +111,12 @@ class EpochMasks(TrainerCallback):
 
 class Pretrainer(StarTrainer):
     """
-    Trainer over blocks of documents.
-
-    A batch holds blocks `[B, n]`, so that all batches have one size and are split evenly between processes. Just
-    before the model each document becomes one row, so that no model mixes documents; this package's encoders remove
-    the padding again.
+    Trainer over blocks of documents, which have one size, so that processes share the work evenly. A batch has a row
+    for each piece of a document, and the number of its block.
     """
 
     # Without the label smoothing of training, so that perplexities can be compared.
-    exact_loss = MaskedLoss()
+    exact_loss = MaskedLoss("masked_lm")
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         """As in Trainer; the results also have the tokens per second, special ones included."""
@@ -182,8 +132,8 @@ class Pretrainer(StarTrainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
-        """As in Trainer, with one row per document."""
-        rows, _ = self._documents(inputs)
+        """As in Trainer, with the logits of masked tokens alone."""
+        rows = {name: values for name, values in inputs.items() if name != "blocks"}
         with self._logits_at(rows["labels"] != IGNORE_INDEX):
             return super().compute_loss(model, rows, return_outputs, num_items_in_batch)
 
@@ -194,23 +144,19 @@ class Pretrainer(StarTrainer):
         prediction_loss_only: bool,
         ignore_keys: list[str] | None = None,
     ) -> tuple[None, Tensor, Tensor]:
-        """The sums of each block for `MaskedScores`, `[B, 3]`, and its number of masked tokens `[B]`."""
-        rows, blocks = self._documents(inputs)
-        labels = rows.pop("labels")
+        """
+        Of each of B blocks the sum of losses, the number of masked tokens and of those predicted right, `[B, 3]`; and
+        the numbers of masked tokens `[B]`.
+        """
+        rows = self._prepare_inputs(inputs)
+        labels, blocks = rows.pop("labels"), rows.pop("blocks")
         chosen = labels != IGNORE_INDEX
         with torch.no_grad(), self.compute_loss_context_manager(), self._logits_at(chosen):
             logits = chosen_logits(model(**rows)["logits"], chosen)
-        sums = sums_by_block(
-            masked_values(self.exact_loss, logits, labels[chosen]), chosen, blocks, len(inputs["labels"])
-        )
+        right = (logits.argmax(-1) == labels[chosen]).float()
+        values = torch.cat([self.exact_loss.rows(logits, labels[chosen]), right[:, None]], dim=1)  # of each token
+        sums = values.new_zeros(int(blocks[-1]) + 1, 3).index_add(0, blocks[:, None].expand_as(chosen)[chosen], values)
         return None, sums, sums[:, 1]
-
-    def _documents(self, inputs: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
-        """A batch of blocks with one row per document, and the block of each row `[S]`."""
-        mask, blocks, ids, labels = unpack_documents(
-            inputs["sequence_ids"], (inputs["input_ids"], self.data_collator.pad_id), (inputs["labels"], IGNORE_INDEX)
-        )
-        return {"input_ids": ids, "attention_mask": mask, "labels": labels}, blocks
 
     def _logits_at(self, chosen: Tensor) -> AbstractContextManager[None]:
         """`logits_at`, unless the model is compiled or split between the GPUs of one process."""
@@ -290,7 +236,7 @@ class PretrainingTask(Task[TextArguments]):
         lexicon = None
         if options.mask_unit != "token":
             lexicon = read_lexicon(options.mask_unit, tokenizer, _LONGEST_MASKED_WORD)
-        return MaskingCollator.of(tokenizer, lexicon, options.mlm_probability, self.size if options.packing else None)
+        return MaskingCollator.of(tokenizer, lexicon, options.mlm_probability)
 
     def scorer(self, split: str, features: Blocks) -> MaskedScores:
         return self.metrics

@@ -13,7 +13,7 @@ from transformers import DataCollatorWithPadding, EvalPrediction, PreTrainedToke
 
 from ..data.squad import ReadingData, flatten_squad, prepare_reading, window_features, windows_of
 from ..errors import UserError
-from ..evaluation.reports import markdown_table, plot_scores
+from ..evaluation.reports import markdown_table
 from ..evaluation.squad import Language, answer_language, best_threshold, score_answers
 from ..files import write_json, write_json_lines, write_text
 from ..inference.question_answering import DEFAULTS, Answer, find_answers
@@ -249,7 +249,4 @@ class ReadingTask(Task[ReadingArguments]):
         rows = [[name, *values.values()] for name, values in groups.items()]
         table = markdown_table(["characters of the context", "exact match", "F1", "questions"], rows)
         write_text(folder / f"lengths_{split}.md", table + "\n")
-        bars = {f"{name}\n{values['questions']:,} questions": values for name, values in groups.items()}
-        title = f"{split}: by length of the context"
-        plot_scores(bars, ("exact match", "F1"), folder / f"lengths_{split}.png", title=title)
         return {f"Answers of the {split} split by length of the context": table}

@@ -1,20 +1,19 @@
 """The task of run_glue.py: classes, several labels or a number for every text or pair of texts."""
 
-import logging
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from datasets import Dataset, DatasetDict
-from scipy.special import expit, log_expit, log_softmax
+from scipy.special import expit, log_expit, log_softmax, softmax
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, TrainingArguments
 
 from ..data.classification import ClassificationData, prepare_classification, tokenize_texts
 from ..errors import UserError
 from ..evaluation.error_page import BOTH, MISSED, WRONG, Confusion, Mistake, write_error_page
-from ..evaluation.metrics import GLUE_METRICS, TaskMetrics, are_predicted, metrics_for
-from ..evaluation.reports import baseline_lines, classes_report, confusion_counts, labels_report, plot_confusion_matrix
+from ..evaluation.reports import classes_report, confusion_counts, labels_report
+from ..evaluation.task_metrics import GLUE_METRICS, TaskMetrics, are_predicted, metrics_for
 from ..files import write_json_lines, write_text
 from ..models.configuration_encoder import did_you_mean
 from ..models.heads import ForSequenceClassification
@@ -23,11 +22,7 @@ from ..training.arguments import ClassificationArguments
 from ..training.named_models import saved_config, saved_labels
 from ..training.task import Task, first_rows, label_fields
 from .calibration import calibrate_classifier, calibration_report, labelled
-from .tfidf_baseline import tfidf_scores
-from .tfidf_vote import add_vote, take_vote
-
-
-logger = logging.getLogger(__name__)
+from .tfidf import add_vote, take_vote, tfidf_scores
 
 
 class ClassificationTask(Task[ClassificationArguments]):
@@ -37,13 +32,14 @@ class ClassificationTask(Task[ClassificationArguments]):
     pipeline = "text-classification"
     collate = DataCollatorWithPadding
     cuts_inputs = True
+    advice = "Train longer, change --learning_rate, or begin with pretrained embeddings, --embeddings_name_or_path."
     _fitted: float = 1.0
     data_args: ClassificationArguments
     data: ClassificationData
     metrics: TaskMetrics
-    _tfidf: dict[str, float] | None = None
     _had_vote: bool = False
-    _config: Any = None  # of the model, which TF-IDF alone does not have
+    _config: Any = None  # of the model that Trainer trains
+    _tokenizer: PreTrainedTokenizerBase
 
     @classmethod
     def check_arguments(cls, data_args: ClassificationArguments, training: TrainingArguments) -> None:
@@ -87,7 +83,7 @@ class ClassificationTask(Task[ClassificationArguments]):
         data, name = self.data, self.data_args.task_name
         task = data.problem_type if name is None else name
         self.metrics = metrics_for(task, data.label_list)
-        if "f1" in (self.metrics.names or ()) and len(data.label_list) not in (0, 2):
+        if "f1" in self.metrics.names and len(data.label_list) not in (0, 2):
             raise UserError(
                 f"--task_name {task} is scored by the F1 of two labels, and the data have {len(data.label_list)}: "
                 "omit --task_name."
@@ -149,7 +145,6 @@ class ClassificationTask(Task[ClassificationArguments]):
         else:
             heading = f"Classes of the {split} split"
             table = classes_report(expected, predicted, names)
-            plot_confusion_matrix(expected, predicted, names, folder / f"confusion_{split}.png", title=split)
         write_text(folder / f"classes_{split}.md", table + "\n")
         shown = self._fitted if temperature == 1 else temperature
         if shown == 1:
@@ -162,29 +157,22 @@ class ClassificationTask(Task[ClassificationArguments]):
     def _write_mistakes(
         self, folder: Path, split: str, columns: dict[str, Any], logits: np.ndarray, expected: np.ndarray
     ) -> None:
-        """
-        Write the page of mistakes.
-
-        Args:
-            folder, split: where, and of which split.
-            columns: the cells of the predictions.
-            logits: `[examples, labels]`.
-            expected: class numbers or values `[examples]`, or 0 and 1 `[examples, labels]`.
-        """
+        """Write the page of mistakes, of `columns` as in the predictions and logits `[examples, labels]`."""
         names, kind = list(self.data.label_list), self.data.problem_type
+        probabilities = self._probabilities(logits)
         confusion, order = None, "by the loss; in brackets are probabilities"
         if kind == "regression":
             losses, order = np.abs(logits.reshape(-1) - expected), "by the difference"
-            is_wrong, probabilities = losses > 0, None
+            is_wrong = losses > 0
         elif kind == "multi_label_classification":
             truth, guess = expected.astype(bool), are_predicted(logits).astype(bool)
             losses = -np.where(truth, log_expit(logits), log_expit(-logits)).sum(-1)
-            is_wrong, probabilities = (truth != guess).any(-1), expit(logits)
+            is_wrong = (truth != guess).any(-1)
             counts = np.stack([(truth & guess).sum(0), (truth & ~guess).sum(0), (guess & ~truth).sum(0)], axis=1)
             confusion = Confusion(counts, names, (BOTH, MISSED, WRONG))
         else:
             losses = -log_softmax(logits, axis=-1)[np.arange(len(expected)), expected]
-            is_wrong, probabilities = logits.argmax(-1) != expected, np.exp(log_softmax(logits, axis=-1))
+            is_wrong = logits.argmax(-1) != expected
             counts, shown = confusion_counts(columns["label"], columns["predicted"], names)
             confusion = Confusion(counts, shown, shown)
 
@@ -206,7 +194,7 @@ class ClassificationTask(Task[ClassificationArguments]):
     def prepare_trainer(self, trainer: Any) -> None:
         """As in Task: the encoder is trained alone."""
         self._had_vote = take_vote(trainer)
-        self._config = trainer.model.config
+        self._config, self._tokenizer = trainer.model.config, trainer.processing_class
 
     def complete(self, trainer: Any) -> None:
         """As in Task: TF-IDF votes with the encoder."""
@@ -221,37 +209,24 @@ class ClassificationTask(Task[ClassificationArguments]):
     def _has_one_label(self) -> bool:
         return self.data.problem_type == "single_label_classification"
 
-    def compare(self, trainer: Any, results: dict[str, Any]) -> dict[str, str]:
-        """As in Task: with TF-IDF, fitted once for all seeds."""
-        if not self.data_args.tfidf_baseline:
-            return {}
-        if self._tfidf is None:
-            self._tfidf = tfidf_scores(self, trainer.args)
-        if not self._tfidf:
-            return {}
-        results |= self._tfidf
-        best = self.metrics.metric_for_best_model
-        lines = baseline_lines(results, best)
-        name = f"eval_{best}"
-        if results.get(name, np.inf) < self._tfidf.get(f"tfidf_{name}", -np.inf):
-            logger.warning(
-                f"validation: the {best} {results[name]:.3f} is below that of TF-IDF. Train longer, change "
-                "--learning_rate, or begin with pretrained embeddings, --embeddings_name_or_path."
-            )
-        return {"Baseline": "\n".join(f"- {line}" for line in lines)}
+    def baselines(self, training: TrainingArguments) -> dict[str, float]:
+        return tfidf_scores(self, self._tokenizer, training) if self.data_args.tfidf_baseline else {}
+
+    def _probabilities(self, logits: np.ndarray) -> np.ndarray | None:
+        """Of each label, in the shape of the logits; a regression has none."""
+        if self.data.problem_type == "regression":
+            return None
+        return expit(logits) if self.data.problem_type == "multi_label_classification" else softmax(logits, axis=-1)
 
     def _predicted(self, logits: np.ndarray) -> tuple[list[Any], list[Any] | None]:
         """The prediction for each row, and its probability; of several labels the probability of each."""
-        names = self.data.label_list
-        if self.data.problem_type == "regression":
+        names, probabilities = self.data.label_list, self._probabilities(logits)
+        if probabilities is None:
             return logits.reshape(-1).tolist(), None
         if self.data.problem_type == "multi_label_classification":
-            with np.errstate(over="ignore"):  # for very improbable labels
-                rows = (1 / (1 + np.exp(-logits))).round(4).tolist()
-            predicted = [self._named(row) for row in are_predicted(logits)]
-            return predicted, [dict(zip(names, row, strict=True)) for row in rows]
-        total = np.exp(logits - logits.max(-1, keepdims=True)).sum(-1)
-        return [names[index] for index in logits.argmax(-1)], (1 / total).round(4).tolist()
+            scores = [dict(zip(names, row, strict=True)) for row in probabilities.round(4).tolist()]
+            return [self._named(row) for row in are_predicted(logits)], scores
+        return [names[index] for index in logits.argmax(-1)], probabilities.max(-1).round(4).tolist()
 
     def _named(self, label: Any) -> Any:
         """A class's name, the names of the labels that a row of 0 and 1 marks, or a number as it is."""

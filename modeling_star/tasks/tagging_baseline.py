@@ -7,7 +7,7 @@ from transformers import TrainingArguments
 
 from ..data.entities import EntityGroups
 from ..data.labels import IGNORE_INDEX
-from ..evaluation.metrics import EntityScores, TokenScores
+from ..evaluation.metrics import count_examples, score_counts
 from ..evaluation.reports import score_prefix
 from ..training.task import Task, is_scored
 
@@ -73,7 +73,7 @@ class EntityDictionary:
                 yield tuple(words[first : first + length])
 
     def __call__(self, words: Words) -> list[str]:
-        """The tags of the words, in IOB2 whatever the scheme of training: seqeval compares entities."""
+        """The tags of the words, in IOB2 whatever the scheme of training: entities are compared."""
         tags = ["O"] * len(words)
         first = 0
         while first < len(words):
@@ -89,10 +89,6 @@ def baseline_scores(task: Task, training: TrainingArguments) -> dict[str, float]
     """
     The main score of the baselines on the splits that a run scores, such as `frequent_eval_f1`: of the tag that each
     word has most often ("frequent") and, where the labels are entities, of their dictionary ("dictionary").
-
-    Args:
-        task: of a tagger.
-        training: says which splits are scored.
     """
     data = task.data
     splits = [split for split in data.splits if is_scored(split, training) and data.is_labelled(split)]
@@ -107,12 +103,13 @@ def baseline_scores(task: Task, training: TrainingArguments) -> dict[str, float]
     if has_entities and "O" in data.label_list:  # otherwise every word belongs to an entry
         groups = EntityGroups(data.label_list)
         baselines["dictionary"] = EntityDictionary(words, [groups(groups.numbers(own)) for own in tags])
-    metric, name = (EntityScores(), "overall_f1") if has_entities else (TokenScores(), "accuracy")
+    metric = "entity_f1" if has_entities else "accuracy"
     scores: dict[str, float] = {}
     for split, (sentences, expected) in rows.items():
         for kind, tagger in baselines.items():
-            found = metric.compute(references=expected, predictions=[tagger(sentence) for sentence in sentences])
-            scores[f"{kind}_{score_prefix(split)}_{task.metrics.metric_for_best_model}"] = float(found[name])
+            counts = count_examples(metric, expected, [tagger(sentence) for sentence in sentences])
+            name = f"{kind}_{score_prefix(split)}_{task.metrics.metric_for_best_model}"
+            scores[name] = score_counts(metric, counts)
     return scores
 
 
@@ -125,6 +122,3 @@ def labelled_words(task: Task, split: str) -> tuple[list[list[str]], list[list[s
         for words, tags in zip(rows[data.text_column][:], rows[data.label_column][:], strict=True)
     ]
     return [[word for word, _ in row] for row in pairs], [[tag for _, tag in row] for row in pairs]
-
-
-__all__ = ["EntityDictionary", "FrequentTags", "baseline_scores"]

@@ -1,15 +1,15 @@
 """The task of run_ner.py: a label for every word, such as entities and parts of speech."""
 
 import logging
+from collections.abc import Mapping
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from datasets import Dataset, DatasetDict
-from transformers import DataCollatorForTokenClassification, PreTrainedTokenizerBase
+from transformers import DataCollatorForTokenClassification, PreTrainedTokenizerBase, TrainingArguments
 
-from ..data.entities import EntityGroups
 from ..data.labels import IGNORE_INDEX
 from ..data.tagging import (
     TaggingData,
@@ -24,22 +24,17 @@ from ..data.writing_systems import between_words
 from ..evaluation.error_page import (
     Confusion,
     Mistake,
-    entities_of,
     entity_confusion,
     marked_words,
     write_error_page,
 )
-from ..evaluation.metrics import EntityScores, TaskMetrics, metrics_for
+from ..evaluation.metrics import entities_in, entity_report, labelled_words
 from ..evaluation.reports import (
-    BASELINES,
-    baseline_lines,
-    best_baseline,
     classes_report,
     confusion_counts,
     per_entity_table,
-    plot_confusion_matrix,
-    plot_entity_scores,
 )
+from ..evaluation.task_metrics import TaskMetrics, metrics_for
 from ..files import write_json_lines, write_text
 from ..models.tag_schemes import may_follow, tag_scheme, typed_labels
 from ..training.arguments import TaggingArguments
@@ -54,11 +49,6 @@ logger = logging.getLogger(__name__)
 _SENTENCES_COMPARED = 500
 # Where F1 is less and accuracy more, almost all words are O, and the model finds few entities.
 _LOW_F1, _HIGH_ACCURACY = 0.3, 0.8
-_ADVICE = (
-    "Train longer, --num_train_epochs 30, or begin with what is pretrained: word vectors, --embeddings_name_or_path "
-    "VECTORS.txt --embeddings_mode vectors --config_overrides char_features=true, or a model, --model_name_or_path "
-    "bert-base-cased."
-)
 
 
 class TaggingTask(Task[TaggingArguments]):
@@ -69,10 +59,14 @@ class TaggingTask(Task[TaggingArguments]):
     collate = DataCollatorForTokenClassification
     cuts_inputs = True
     reads_spans = True
+    advice = (
+        "Train longer, --num_train_epochs 30, or begin with what is pretrained: word vectors, "
+        "--embeddings_name_or_path VECTORS.txt --embeddings_mode vectors --config_overrides char_features=true, or a "
+        "model, --model_name_or_path bert-base-cased."
+    )
     data_args: TaggingArguments
     data: TaggingData
     metrics: TaskMetrics
-    _baselines: dict[str, float] | None = None
     _trainer: Any = None
     _fitted: float = 1.0
 
@@ -176,7 +170,7 @@ class TaggingTask(Task[TaggingArguments]):
             expected = [[None if tag == IGNORE_INDEX else names[tag] for tag in tags] for tags in tagged]
             for row, tags in zip(rows, expected, strict=True):
                 row["labels"] = tags
-            sections = self._tables(folder, split, *_labelled_words(expected, predicted))
+            sections = self._tables(folder, split, *labelled_words(expected, predicted))
             self._write_mistakes(folder, split, words[:], expected, predicted)
             if self._trainer is not None and can_calibrate(self._trainer):
                 model = self._trainer.model
@@ -186,41 +180,27 @@ class TaggingTask(Task[TaggingArguments]):
         write_text(folder / f"predictions_{split}.conll", "".join(map(_conll, rows)))
         return sections
 
-    def compare(self, trainer: Any, results: dict[str, Any]) -> dict[str, str]:
-        """As in Task: with what training counts say, counted once for all seeds."""
-        if self._baselines is None:
-            self._baselines = baseline_scores(self, trainer.args)
-        results |= self._baselines
-        best = self.metrics.metric_for_best_model
-        name = f"eval_{best}"
-        baseline = best_baseline(results, name)
-        if baseline is None:
-            return {}
-        kind, score = baseline
-        own, accuracy = results.get(name, np.inf), results.get("eval_accuracy", 0.0)
-        if own < score:
-            logger.warning(
-                f"validation: the {best} {own:.3f} is below the {score:.3f} of the {BASELINES[kind]}. {_ADVICE}"
-            )
-        elif best == "f1" and own < _LOW_F1 and accuracy > _HIGH_ACCURACY:
-            logger.warning(
-                f"validation: the accuracy {accuracy:.3f} counts the many words outside of entities; of the entities "
-                f"themselves the F1 is {own:.3f}. {_ADVICE}"
-            )
-        lines = baseline_lines(results, best)
-        return {"Baseline": "\n".join(f"- {line}" for line in lines)}
+    def baselines(self, training: TrainingArguments) -> dict[str, float]:
+        return baseline_scores(self, training)
+
+    def weakness(self, results: Mapping[str, Any]) -> str | None:
+        f1, accuracy = results.get("eval_f1", np.inf), results.get("eval_accuracy", 0.0)
+        if f1 >= _LOW_F1 or accuracy <= _HIGH_ACCURACY:
+            return None
+        return (
+            f"the accuracy {accuracy:.3f} counts the many words outside of entities; of the entities themselves the "
+            f"F1 is {f1:.3f}"
+        )
 
     def _tables(
         self, folder: Path, split: str, expected: list[list[str]], predicted: list[list[str]]
     ) -> dict[str, str]:
         if self.metrics.task == "entities":
-            scores = EntityScores().compute(references=expected, predictions=predicted)
-            plot_entity_scores(scores, folder / f"entities_{split}.png", title=f"{split}: entities by type")
+            scores = entity_report(expected, predicted)
             table = per_entity_table(scores)
             write_text(folder / f"entities_{split}.md", table + "\n")
             return {f"Entities of the {split} split": table}
         truth, guess = (list(chain.from_iterable(tags)) for tags in (expected, predicted))
-        plot_confusion_matrix(truth, guess, self.data.label_list, folder / f"confusion_{split}.png", title=split)
         table = classes_report(truth, guess, self.data.label_list)
         write_text(folder / f"classes_{split}.md", table + "\n")
         return {f"Classes of the {split} split": table}
@@ -235,20 +215,16 @@ class TaggingTask(Task[TaggingArguments]):
     ) -> None:
         """Write the page of mistakes; words without a label are left out."""
         between = between_words(sentences)
-        labels, guesses = _labelled_words(expected, predicted)
-        words = [
-            [word for word, label in zip(sentence, tags, strict=True) if label is not None]
-            for sentence, tags in zip(sentences, expected, strict=True)
-        ]
+        labels, guesses = labelled_words(expected, predicted)
+        _, words = labelled_words(expected, sentences)
         if self.metrics.task == "entities":
             order = "by their wrong entities"
-            groups = EntityGroups(self.data.label_list)
-            truth, found = ([entities_of(tags, groups) for tags in rows] for rows in (labels, guesses))
+            truth, found = map(entities_in, (labels, guesses))
             confusion = entity_confusion(truth, found)
         else:
             order = "by their wrong words"
             truth, found = (
-                [{(tag, i, i) for i, tag in enumerate(tags)} for tags in rows] for rows in (labels, guesses)
+                [{(tag, i, i + 1) for i, tag in enumerate(tags)} for tags in rows] for rows in (labels, guesses)
             )
             all_labels, all_guesses = (list(chain.from_iterable(rows)) for rows in (labels, guesses))
             counts, names = confusion_counts(all_labels, all_guesses, self.data.label_list)
@@ -257,7 +233,7 @@ class TaggingTask(Task[TaggingArguments]):
         def mistake(row: int) -> Mistake:
             def lines(entities: set[tuple[str, int, int]]) -> list[str]:
                 in_order = sorted(entities, key=lambda entity: entity[1:])
-                return [f"{between.join(words[row][first : last + 1])}: {kind}" for kind, first, last in in_order]
+                return [f"{between.join(words[row][first:end])}: {kind}" for kind, first, end in in_order]
 
             wrong = [a != b for a, b in zip(labels[row], guesses[row], strict=True)]
             right = set() if self.metrics.task == "entities" else truth[row] & found[row]
@@ -280,14 +256,3 @@ def _conll(row: dict[str, Any]) -> str:
     # A word may contain blanks.
     text = "".join(" ".join("_".join(cell.split()) or "_" for cell in cells) + "\n" for cells in lines)
     return text and text + "\n"
-
-
-def _labelled_words(
-    expected: list[list[str | None]], predicted: list[list[str]]
-) -> tuple[list[list[str]], list[list[str]]]:
-    """Labels and predictions of the words that have a label."""
-    pairs = [
-        [(tag, guess) for tag, guess in zip(tags, guesses, strict=True) if tag is not None]
-        for tags, guesses in zip(expected, predicted, strict=True)
-    ]
-    return [[tag for tag, _ in row] for row in pairs], [[guess for _, guess in row] for row in pairs]

@@ -71,12 +71,7 @@ _FEWEST_USED = 0.9  # share of the embeddings that a model's own tokenizer uses;
 
 
 def build_parts(task: Task) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
-    """
-    The tokenizer and the model of a task: loaded, or trained and fresh.
-
-    Raises:
-        UserError: arguments contradict each other, or a new head would have a single class.
-    """
+    """The tokenizer and the model of a task: loaded, or trained and fresh."""
     arguments = task.model_args
     names = list(task.labels.get("id2label", {}).values())
     is_choice = task.labels.get("problem_type") != "multi_label_classification"
@@ -112,12 +107,7 @@ def tokenizer_name(task: Task) -> str | None:
 
 
 def tokenizer_texts(task: Task) -> Any:
-    """
-    The training texts, to train a tokenizer on.
-
-    Raises:
-        UserError: there are none.
-    """
+    """The training texts, to train a tokenizer on."""
     if "train" not in task.data.splits:
         raise UserError(
             "There is no train split to train a tokenizer on: name a saved model, --model_name_or_path FOLDER, or "
@@ -145,12 +135,7 @@ def make_tokenizer(task: Task) -> PreTrainedTokenizerBase:
 
 
 def make_model(task: Task, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """
-    Load the saved model that the arguments name, or build a fresh one for this tokenizer.
-
-    Raises:
-        UserError: arguments of a fresh model are given together with a saved one.
-    """
+    """Load the saved model that the arguments name, or build a fresh one for this tokenizer."""
     arguments, head = task.model_args, task.head
     overrides = parse_overrides(arguments.config_overrides)
     if overrides.get("use_crf") and head != "AutoModelForTokenClassification":
@@ -241,16 +226,7 @@ def length_limit(config: PreTrainedConfig, requested: int | None) -> int | None:
 
 
 def load_tokenizer(name: str, arguments: ModelArguments) -> PreTrainedTokenizerBase:
-    """
-    Load a tokenizer.
-
-    Args:
-        name: Hub name or folder.
-        arguments: have the revision of the model, which does not apply to --tokenizer_name, another repository.
-
-    Raises:
-        UserError: it cannot be read, or is a slow one.
-    """
+    """Load a tokenizer."""
     revision = None if name == arguments.tokenizer_name else arguments.model_revision
     options = {"revision": revision, "trust_remote_code": arguments.trust_remote_code}
     with loading("The tokenizer of", name):
@@ -262,12 +238,7 @@ def load_tokenizer(name: str, arguments: ModelArguments) -> PreTrainedTokenizerB
 
 
 def check_vocabulary(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, tokenizer_name: str | None) -> None:
-    """
-    Warn about a tokenizer that is much smaller than the model's vocabulary.
-
-    Raises:
-        UserError: the tokenizer has ids that the model has no embedding for.
-    """
+    """Warn about a tokenizer that is much smaller than the model's vocabulary."""
     ids, rows = max(tokenizer.get_vocab().values(), default=-1) + 1, model.get_input_embeddings().num_embeddings
     if ids > rows:
         advice = "omit --tokenizer_name, or name the model's" if tokenizer_name else "raise vocab_size, or omit it"
@@ -293,19 +264,9 @@ def fresh_model(
     """
     A model with fresh weights, on given or random embeddings.
 
-    Args:
-        head: the auto class, such as "AutoModelForTokenClassification".
-        tokenizer: sets the vocabulary size and the special tokens, whatever the configuration's file says; `None`
-            where the inputs are vectors.
-        labels: `num_labels`, `id2label` and so on, for the configuration.
-        arguments: name its kind and the file of its configuration (without either star-plus-2), fields that win over
-            the file's, and embeddings (see `EncoderPreTrainedModel.from_embeddings`).
-        max_seq_length: learned positions reach at least this far.
-        defaults: fields that neither the file nor the arguments set; only those that such a model has.
-
-    Raises:
-        UserError: the model type is unknown or not the configuration's, or does not belong to this package and is to
-            take or freeze embeddings.
+    What the tokenizer says of the vocabulary wins over the configuration's file, fields of the arguments over both,
+    and `labels` over all; `defaults` are for fields that nothing else sets and such a model has. Learned positions
+    reach at least `max_seq_length`. Without --model_type and --config_name it is star-plus-2.
     """
     overrides = parse_overrides(arguments.config_overrides)
     model_type, config_name = arguments.model_type, arguments.config_name
@@ -356,12 +317,7 @@ def fresh_model(
 
 
 def _classes(head: str, model_type: str) -> tuple[PreTrainedConfig, type[PreTrainedModel]]:
-    """
-    The standard configuration of a kind of model, and its class for a head.
-
-    Raises:
-        UserError: the kind is unknown, or has no such head.
-    """
+    """The standard configuration of a kind of model, and its class for a head."""
     try:
         standard = AutoConfig.for_model(model_type)
         return standard, _MAPPINGS[head][type(standard)]
@@ -379,19 +335,9 @@ def _classes(head: str, model_type: str) -> tuple[PreTrainedConfig, type[PreTrai
 
 def saved_model(head: str, labels: dict[str, Any], arguments: ModelArguments) -> tuple[PreTrainedModel, set[str]]:
     """
-    A saved model, ours or any of transformers, with a head for these labels, in float32 whatever it was saved in.
-
-    Args:
-        head: the auto class, such as "AutoModelForTokenClassification".
-        labels: `num_labels`, `id2label` and so on.
-        arguments: name the model, and fields of its configuration to change.
-
-    Returns:
-        The model, and the names of its weights that are new.
-
-    Raises:
-        UserError: saved weights have other sizes, are NaN or infinite, or are missing though the saved model has this
-            very head; or the embeddings cannot be frozen.
+    A saved model, ours or any of transformers, with a head for these labels, in float32 whatever it was saved in; and
+    the names of its weights that are new. Weights that are missing although the saved model has this very head, that
+    are NaN or infinite, or that have other sizes, are a UserError.
     """
     name, overrides = str(arguments.model_name_or_path), parse_overrides(arguments.config_overrides)
     hub = {"revision": arguments.model_revision, "trust_remote_code": arguments.trust_remote_code}
@@ -431,16 +377,7 @@ def saved_model(head: str, labels: dict[str, Any], arguments: ModelArguments) ->
 
 
 def check_resumed(checkpoint: str, tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
-    """
-    Make sure that a resumed run has the tokenizer, labels and layers of its checkpoint.
-
-    Args:
-        checkpoint: the folder to resume from.
-        tokenizer, config: those that the arguments and the data give now.
-
-    Raises:
-        UserError: they differ from the checkpoint's.
-    """
+    """Make sure that a resumed run has the tokenizer, labels and layers of its checkpoint."""
     changes = differences(_shape(type(config).from_pretrained(checkpoint).to_dict()), _shape(config.to_dict()))
     if AutoTokenizer.from_pretrained(checkpoint).get_vocab() != tokenizer.get_vocab():
         changes = changes or "the tokenizer has other entries"
@@ -481,17 +418,7 @@ def lacks_words(config: PreTrainedConfig) -> bool:
 
 
 def read_lexicon(name: str, tokenizer: PreTrainedTokenizerBase, max_word_length: int) -> Lexicon:
-    """
-    Read a lexicon.
-
-    Args:
-        name: "jieba", "whole_word", or a file with one word per line.
-        tokenizer: gives the words their token ids.
-        max_word_length: the maximum number of tokens of a word.
-
-    Raises:
-        UserError: "whole_word", and the tokenizer's tokens are whole words.
-    """
+    """Read a lexicon."""
     if name == "whole_word":
         if word_marker(tokenizer) is None:
             raise UserError("whole_word needs a tokenizer of subwords: write --tokenizer_kind wordpiece")
@@ -503,29 +430,14 @@ def read_lexicon(name: str, tokenizer: PreTrainedTokenizerBase, max_word_length:
 
 
 def set_lexicon(model: PreTrainedModel, name: str, tokenizer: PreTrainedTokenizerBase) -> None:
-    """
-    Put a lexicon into a BiG-Transformer, in place of the one it has.
-
-    Raises:
-        UserError: the model reads no words.
-    """
+    """Put a lexicon into a BiG-Transformer, in place of the one it has."""
     if not hasattr(model, "set_lexicon"):
         raise UserError(f"--lexicon works with --model_type big_transformer, not with a {model.config.model_type}.")
     model.set_lexicon(read_lexicon(name, tokenizer, model.config.max_word_length))
 
 
 def set_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, label_all_tokens: bool) -> None:
-    """
-    Fill a model's tables about its vocabulary, unless they were saved with it.
-
-    Args:
-        model: fresh or saved.
-        tokenizer: the one that makes its input.
-        label_all_tokens: whether training labels the pieces that continue a word.
-
-    Raises:
-        UserError: the constraints of a CRF forbid such labels.
-    """
+    """Fill a model's tables about its vocabulary, unless they were saved with it."""
     ends_once = getattr(getattr(model, "crf", None), "scheme", None) == "iobes"
     if label_all_tokens and ends_once and word_marker(tokenizer) is not None:
         raise UserError(

@@ -97,12 +97,7 @@ def _find_damage(checkpoint: Path) -> str | None:
 
 
 def _check_content(path: Path) -> None:
-    """
-    Check the sizes in a safetensors file, or the checksums in a file of `torch.save`, without loading a pickle.
-
-    Raises:
-        Exception: the file is damaged.
-    """
+    """Check the sizes in a safetensors file, or the checksums in a file of `torch.save`, without loading a pickle."""
     if path.suffix == ".safetensors":
         with safe_open(path, framework="pt"):
             return

@@ -52,12 +52,7 @@ _LEAST_LOG_PROBABILITY = -20.0
 
 
 def label_order(teacher: Sequence[str], student: Sequence[str]) -> list[int]:
-    """
-    The index of each of the student's labels among the teacher's.
-
-    Raises:
-        UserError: they do not have the same labels.
-    """
+    """The index of each of the student's labels among the teacher's; a UserError if they are not the same ones."""
     if sorted(teacher) != sorted(student):
         raise UserError(
             f"The teacher's labels are {', '.join(teacher)}, and the data's are {', '.join(student)}: both need the "
@@ -98,17 +93,8 @@ class Teacher:
         trust_remote_code: bool = False,
     ) -> "Teacher":
         """
-        Load a teacher for a student.
-
-        Args:
-            name: a folder or a model of the Hub.
-            label_list: the student's labels; empty for regression.
-            columns, has_words: see `Teacher`.
-            device: of the model.
-            trust_remote_code: as in `from_pretrained`.
-
-        Raises:
-            UserError: there is no such model, it is not whole, it is for another task, or it has other labels.
+        Load a teacher, a folder or a model of the Hub, for a student with these labels; none for a regression. One
+        that is not whole, is for another task, or has other labels is a UserError.
         """
         head = "AutoModelForTokenClassification" if has_words else "AutoModelForSequenceClassification"
         with loading("--teacher", name):
@@ -144,33 +130,24 @@ class Teacher:
 
     def outputs(
         self, rows: dict[str, list[Any]], batch_size: int, advance: Callable[[int], Any] = lambda count: None
-    ) -> dict[str, list[np.ndarray]]:
+    ) -> list[np.ndarray]:
         """
-        Logits, computed in batches of similar length.
-
-        Args:
-            rows: the texts, by `columns`.
-            batch_size: texts per batch.
-            advance: is called with the number of texts of each batch.
-
-        Returns:
-            For each text LOGITS `[k]`, of a tagger `[words, k]`, float32. Words that were truncated are NaN.
+        Logits of each text `[k]`, of a tagger `[words, k]`, float32, computed in batches of similar length. Words that
+        were truncated are NaN.
         """
         encoding = self._encode(rows)
         lengths = list(map(len, encoding["input_ids"]))
         order = sorted(range(len(lengths)), key=lengths.__getitem__)
         batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
         random.Random(0).shuffle(batches)  # a progress bar estimates the rest by the lengths so far
-        outputs: dict[str, list[Any]] = {}
+        outputs: dict[int, np.ndarray] = {}
         for indices in batches:
-            for name, values in self._forward(encoding, indices).items():
-                column = outputs.setdefault(name, [None] * len(lengths))
-                for index, value in zip(indices, values, strict=True):
-                    column[index] = value
-                    if self.has_words:
-                        column[index] = _by_word(value, encoding.word_ids(index), len(rows[self.columns[0]][index]))
+            for index, values in zip(indices, self._forward(encoding, indices), strict=True):
+                if self.has_words:
+                    values = _by_word(values, encoding.word_ids(index), len(rows[self.columns[0]][index]))
+                outputs[index] = values
             advance(len(indices))
-        return outputs
+        return [outputs[index] for index in range(len(lengths))]
 
     def _encode(self, rows: dict[str, list[Any]]) -> BatchEncoding:
         mask = self.tokenizer.mask_token or self.tokenizer.unk_token or _MASK
@@ -183,12 +160,11 @@ class Teacher:
         return self.tokenizer(*texts, is_split_into_words=self.has_words, verbose=False, **limit)
 
     @torch.inference_mode()
-    def _forward(self, encoding: BatchEncoding, indices: list[int]) -> dict[str, np.ndarray]:
-        """Outputs `[b, k]`, of a tagger `[b, n, k]`, of some rows."""
+    def _forward(self, encoding: BatchEncoding, indices: list[int]) -> np.ndarray:
+        """Logits `[b, k]`, of a tagger `[b, n, k]`, of some rows."""
         inputs = {name: [column[index] for index in indices] for name, column in encoding.items()}
         batch = self.tokenizer.pad(inputs, return_tensors="pt").to(self.model.device)
-        logits = self.model(**batch).logits.float()
-        return {LOGITS: logits[..., self.order].cpu().numpy()}
+        return self.model(**batch).logits.float()[..., self.order].cpu().numpy()
 
 
 def _by_word(values: np.ndarray, word_ids: Sequence[int | None], num_words: int) -> np.ndarray:
@@ -229,19 +205,6 @@ def teacher_outputs(
     A shard is an Arrow file, named after a hash of the teacher and its texts. It appears when it is whole: an
     interrupted computation resumes with the next shard, and data sets with the same beginning share its shards.
     Several processes compute alternate shards.
-
-    Args:
-        teacher: computes the outputs.
-        texts: rows with `teacher.columns`.
-        folder: of the shards, shared by all teachers and data sets.
-        state: the processes.
-        batch_size: texts per batch.
-        shard_size: texts per shard.
-        dtype: of the numbers on disk.
-        progress: whether to show a progress bar.
-
-    Returns:
-        Columns as in `Teacher.outputs`, those of taggers flattened, as NumPy arrays.
     """
     folder.mkdir(parents=True, exist_ok=True)
     starts = range(0, len(texts), shard_size)
@@ -268,13 +231,10 @@ def _shard_name(teacher: Teacher, rows: dict[str, list[Any]], dtype: str) -> str
     return blake2b(teacher.fingerprint + content, digest_size=16).hexdigest()
 
 
-def _write_shard(path: Path, outputs: dict[str, list[np.ndarray]], dtype: str) -> None:
-    features = Features({name: List(Value(dtype)) for name in outputs})
-    columns = {name: [x.reshape(-1).astype(dtype) for x in column] for name, column in outputs.items()}
-
+def _write_shard(path: Path, outputs: list[np.ndarray], dtype: str) -> None:
     def write(stream: BinaryIO) -> None:
-        with ArrowWriter(stream=stream, features=features) as writer:
-            writer.write_batch(columns)
+        with ArrowWriter(stream=stream, features=Features({LOGITS: List(Value(dtype))})) as writer:
+            writer.write_batch({LOGITS: [x.reshape(-1).astype(dtype) for x in outputs]})
             writer.finalize()
 
     write_atomically(path, write)
@@ -309,16 +269,12 @@ class DistillationCollator:
                 unknown = self.unknown_label
                 row["labels"] = [unknown] * len(row["input_ids"]) if _WORDS in rows[0] else unknown
         batch = {**self.collator(inputs)}
-        stored = self.outputs[[row[ROW] for row in rows]]
-        if _WORDS not in rows[0]:
-            return batch | {name: torch.tensor(np.stack(values)) for name, values in stored.items()}
-        length = batch["input_ids"].shape[1]
-        num_words = [len(flat) // self.num_labels for flat in stored[LOGITS]]
-        for name, flat in stored.items():
-            by_word = [values.reshape(count, -1) for values, count in zip(flat, num_words, strict=True)]
-            aligned = [_by_token(values, row[_WORDS], length) for values, row in zip(by_word, rows, strict=True)]
-            batch[name] = torch.tensor(np.stack(aligned))
-        return batch
+        stored = self.outputs[[row[ROW] for row in rows]][LOGITS]
+        if _WORDS in rows[0]:
+            length, k = batch["input_ids"].shape[1], self.num_labels
+            by_word = zip(stored, rows, strict=True)
+            stored = [_by_token(values.reshape(-1, k), row[_WORDS], length) for values, row in by_word]
+        return batch | {LOGITS: torch.tensor(np.stack(stored))}
 
 
 def _by_token(values: np.ndarray, word_ids: Sequence[int], length: int) -> np.ndarray:
@@ -424,14 +380,7 @@ class DistillationTrainer(StarTrainer):
     distillation: DistillationLoss | None = None
 
     def distill(self, loss: DistillationLoss, outputs: Dataset, unknown_label: Any = IGNORE_INDEX) -> None:
-        """
-        Have the model learn from a teacher, in place of labels.
-
-        Args:
-            loss: see `DistillationLoss`.
-            outputs: see `teacher_outputs`; the training data have their rows in the column ROW.
-            unknown_label: see `DistillationCollator`.
-        """
+        """Have the model learn from a teacher, in place of labels."""
         num_labels = self.model.config.num_labels
         self.distillation = loss
         # Trainer would leave out the columns that the collator looks up; the collator leaves out the others.

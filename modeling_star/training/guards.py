@@ -32,13 +32,7 @@ def is_finite(number: Any) -> bool:
 
 
 def not_finite(numbers: Mapping[str, Any] | None, scores: Any = None) -> str | None:
-    """
-    The first loss that is NaN or infinite, in words; `None` if all are finite.
-
-    Args:
-        numbers: by name; those whose name ends in "loss" are losses.
-        scores: predictions of a split, an array or several.
-    """
+    """The first loss that is NaN or infinite, in words; `None` if all are finite."""
     for name, value in (numbers or {}).items():
         if name.endswith("loss") and not is_finite(value):
             return f"{name} is {value}"

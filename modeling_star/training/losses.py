@@ -1,4 +1,8 @@
-"""The losses of fine-tuning, the same for every model."""
+"""
+The losses of all tasks, the same for every model: they read its outputs by their names.
+
+Another loss is a class here, which `loss_of` chooses.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import EvalPrediction
+from transformers import EvalPrediction, PreTrainedModel, TrainingArguments
 
 from ..data.labels import IGNORE_INDEX
 from ..errors import UserError
@@ -15,15 +19,8 @@ from ..errors import UserError
 
 def class_weights(given: str, label_list: tuple[str, ...], counts: dict[str, int]) -> np.ndarray | None:
     """
-    The weight of each class, or `None` for equal weights.
-
-    Args:
-        given: "none", "balanced" for the inverse of the frequencies, or one number per label: "1,2.5,1".
-        label_list: names of the labels.
-        counts: frequency of each label in the training split.
-
-    Raises:
-        UserError: the values are not numbers from 0 up, one per label.
+    The weight of each class, or `None` for equal weights: "none"; "balanced" for the inverse of their frequencies in
+    the training split, `counts`; or one number per label, such as "1,2.5,1".
     """
     if given == "none":
         return None
@@ -46,7 +43,7 @@ def class_weights(given: str, label_list: tuple[str, ...], counts: dict[str, int
 
 class TaskLoss:
     """
-    Trainer's `compute_loss_func`, and the exact loss of a whole split.
+    Trainer's `compute_loss_func`; what is held of a scored split, and the exact loss of that split.
 
     The models' own losses are not used: in transformers 5.23 those for regression and for several labels ignore
     `num_items_in_batch`, which multiplies their gradients by the accumulation steps. Trainer's own evaluation loss is
@@ -59,10 +56,12 @@ class TaskLoss:
         smoothing: part of the target that is spread over all classes (`--label_smoothing_factor`).
 
     Attributes:
-        has_one_class: whether each label is one class, whatever the task is called.
+        has_one_class: whether classes may be weighted and smoothed, unless the problem type says otherwise.
+        in_model: whether the model computes it, from labels that it gets as an input.
     """
 
-    has_one_class = False
+    has_one_class = True
+    in_model = False
 
     def __init__(self, problem_type: str, weights: np.ndarray | None = None, smoothing: float = 0.0):
         self.problem_type = problem_type
@@ -71,12 +70,25 @@ class TaskLoss:
 
     def __call__(self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
         """The mean loss over the labels of a batch, or over `num_items_in_batch` labels of several batches."""
-        total, count = self.rows(outputs["logits"], labels).sum(0)
+        total, count = self.rows(self.logits(outputs), labels).sum(0)
         if num_items_in_batch is None:
             return total / count.clamp(min=1)
         # A batch may have no label if few tokens have one.
         items = torch.as_tensor(num_items_in_batch, device=total.device)
         return total / items.clamp(min=1)
+
+    def logits(self, outputs: Any) -> Tensor:
+        """What `rows` takes, from a model's outputs."""
+        return outputs["logits"]
+
+    def predictions(self, outputs: Any) -> Tensor:
+        """What is held of each row of a split: logits, of a tagger's `[b, n, k]` the predicted labels `[b, n]`."""
+        logits = outputs["logits"]
+        return logits.argmax(-1) if logits.dim() == 3 else logits
+
+    def of_outputs(self, outputs: Any, labels: Tensor) -> Tensor:
+        """`rows` of a model's outputs, `[b, 2]`."""
+        return self.rows(self.logits(outputs), labels)
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of each example, summed over its labels, and their number: `[b, 2]`."""
@@ -104,62 +116,61 @@ class TaskLoss:
         shape = (len(labels), losses.numel() // max(len(labels), 1))
         return torch.stack([losses.reshape(shape).sum(1), counted.reshape(shape).sum(1)], dim=1)
 
-    def preprocess_logits(self, logits: Any, labels: Tensor | None) -> Any:
-        """
-        The part of the outputs that is held over a whole split: Trainer's `preprocess_logits_for_metrics`.
-
-        Of a tagger's logits `[b, n, k]` the predicted labels `[b, n]`; with labels, followed by `rows`.
-        """
-        logits = logits[0] if isinstance(logits, tuple) else logits
-        predictions = logits.argmax(-1) if logits.dim() == 3 else logits
-        return predictions if labels is None else (predictions, self.rows(logits, labels))
-
 
 class SpanLoss(TaskLoss):
-    """
-    The loss of question answering: labels `[b, 2]`, the first and last column of the answer, one class per column.
+    """The loss of question answering: labels `[b, 2]`, first and last column of the answer, one class per column."""
 
-    `TaskLoss.rows` reads the scores as `[b, 2, n]`.
-    """
+    has_one_class = False
 
-    def __call__(self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-        logits = torch.stack([outputs["start_logits"], outputs["end_logits"]], dim=1)
-        return super().__call__({"logits": logits}, labels, num_items_in_batch)
+    def logits(self, outputs: Any) -> Tensor:
+        """`[b, 2, n]`."""
+        return torch.stack([outputs["start_logits"], outputs["end_logits"]], dim=1)
 
-    def preprocess_logits(self, logits: Any, labels: Tensor | None) -> Any:
-        """Start and end scores `[b, n, 2]`, which Trainer pads to equal n; with labels, followed by `rows`."""
-        scores = torch.stack(logits[:2], dim=2)
-        return scores if labels is None else (scores, self.rows(scores.transpose(1, 2), labels))
+    def predictions(self, outputs: Any) -> Tensor:
+        """Start and end scores `[b, n, 2]`, which Trainer pads to equal n."""
+        return torch.stack([outputs["start_logits"], outputs["end_logits"]], dim=2)
 
 
 class CRFLoss(TaskLoss):
-    """
-    The loss of taggers with a CRF, which the model computes: the likelihood of a row is no sum over its logits.
+    """The loss of taggers with a CRF, which the model computes: the likelihood of a row is no sum over its logits."""
 
-    It is not passed to Trainer as `compute_loss_func`.
-
-    Attributes:
-        outputs: the names of those that `preprocess_logits` takes, which `StarTrainer` passes alone.
-    """
-
-    outputs = ("logits", "paths", "sequence_losses")
+    in_model = True
 
     def __init__(self) -> None:
         super().__init__("tokens")
 
-    def preprocess_logits(self, logits: Any, labels: Tensor | None) -> Any:
-        """Best paths `[b, n]`; with labels, followed by the loss and the number of labels of each row, `[b, 2]`."""
-        _, paths, *rest = logits
-        if labels is None:
-            return paths
-        (losses,) = rest
-        counted = (labels != IGNORE_INDEX).sum(1).to(losses)
-        return paths, torch.stack([losses.float(), counted], dim=1)
+    def __call__(self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+        """The mean that the model has computed."""
+        return outputs["loss"]
+
+    def predictions(self, outputs: Any) -> Tensor:
+        """The best paths `[b, n]`."""
+        return outputs["paths"]
+
+    def of_outputs(self, outputs: Any, labels: Tensor) -> Tensor:
+        """The likelihood of each row and the number of its labels, `[b, 2]`."""
+        losses = outputs["sequence_losses"]
+        return torch.stack([losses.float(), (labels != IGNORE_INDEX).sum(1).to(losses)], dim=1)
+
+
+class MaskedLoss(TaskLoss):
+    """The loss of masked language models: the mean over all masked tokens of an update, from their logits alone."""
+
+    def __call__(self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+        """Of logits as in `chosen_logits` and labels `[S, m]`."""
+        chosen = labels != IGNORE_INDEX
+        chosen_outputs = {"logits": chosen_logits(outputs["logits"], chosen)}
+        return super().__call__(chosen_outputs, labels[chosen], num_items_in_batch)
+
+
+def chosen_logits(logits: Tensor, chosen: Tensor) -> Tensor:
+    """The logits `[P, V]` of some tokens `[S, m]`, also from a model that has computed those of all, `[S, m, V]`."""
+    return logits[chosen] if logits.dim() == 3 else logits
 
 
 @dataclass
 class MetricsWithLoss:
-    """A task's metrics and the loss of the split, from `TaskLoss.preprocess_logits`: Trainer's `compute_metrics`."""
+    """A task's metrics, and the loss of the split from `TaskLoss.of_outputs`: Trainer's `compute_metrics`."""
 
     metrics: Callable[[EvalPrediction], dict[str, float]]
 
@@ -170,38 +181,20 @@ class MetricsWithLoss:
         return {**scores, "loss": loss}
 
 
-def loss_of(
-    problem: str,
-    loss_class: type[TaskLoss] = TaskLoss,
-    *,
-    has_crf: bool = False,
-    weighting: str = "none",
-    smoothing: float = 0.0,
-    data: Any = None,
-) -> TaskLoss:
-    """
-    The loss of a run.
-
-    Args:
-        problem: the task of its metrics, such as "entities" or "regression".
-        loss_class: the task's own.
-        has_crf: whether the model computes its loss.
-        weighting, smoothing: --class_weights and --label_smoothing_factor.
-        data: the training data, whose labels are weighted; `None` for a run that only scores.
-
-    Raises:
-        UserError: weights or smoothing are set, and the task does not have one class per text or token.
-    """
-    one_class = loss_class.has_one_class or problem in ("entities", "tokens", "single_label_classification")
+def loss_of(task: Any, model: PreTrainedModel, training: TrainingArguments) -> TaskLoss:
+    """The loss of a run: the task's own or that of a CRF, with --class_weights and --label_smoothing_factor."""
+    problem, weighting, smoothing = task.metrics.task, task.run_args.class_weights, training.label_smoothing_factor
+    has_crf = getattr(model, "crf", None) is not None
+    one_class = task.loss_class.has_one_class and problem not in ("multi_label_classification", "regression")
     if has_crf or not one_class:
         for flag, is_set in (("--class_weights", weighting != "none"), ("--label_smoothing_factor", smoothing > 0)):
             if is_set:
                 advice = "write --config_overrides use_crf=false, or omit it" if has_crf else "omit it"
                 what = "a CRF" if has_crf else problem
                 raise UserError(f"{flag} works with one class for each text or token, not with {what}: {advice}.")
-        return CRFLoss() if has_crf else loss_class(problem)
+        return CRFLoss() if has_crf else task.loss_class(problem)
     weights = None
-    if weighting != "none" and data is not None:
-        counts = data.counts("train") if weighting == "balanced" else {}
-        weights = class_weights(weighting, tuple(data.label_list), counts)
-    return loss_class(problem, weights, smoothing)
+    if weighting != "none" and training.do_train:
+        counts = task.data.counts("train") if weighting == "balanced" else {}
+        weights = class_weights(weighting, tuple(task.data.label_list), counts)
+    return task.loss_class(problem, weights, float(smoothing))

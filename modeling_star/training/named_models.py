@@ -9,18 +9,13 @@ from typing import Any
 from transformers import AutoConfig, PreTrainedConfig
 
 from ..errors import UserError, is_bug
+from ..sources import check_exists, check_folder, did_you_mean_source
 from .arguments import ModelArguments
-from .sources import check_exists, check_folder, did_you_mean_source
 
 
 @contextmanager
 def loading(flag: str, name: str) -> Iterator[None]:
-    """
-    Name the flag in errors from `from_pretrained`.
-
-    Raises:
-        UserError: `name` is no folder and no model of the Hub, or cannot be read.
-    """
+    """Name the flag in errors from `from_pretrained`."""
     check_exists(flag, name)
     check_folder(flag, name)
     try:
@@ -59,13 +54,8 @@ def check_names(arguments: ModelArguments) -> None:
 
 def parse_overrides(text: str | None) -> dict[str, Any]:
     """
-    The configuration fields in --config_overrides.
-
-    Args:
-        text: `name=value,name=value`, each value JSON or else a plain word; or a JSON object.
-
-    Raises:
-        UserError: a part has no `=`, or sets the labels, which come from the data.
+    The configuration fields in --config_overrides: `name=value,name=value`, each value JSON or else a plain word; or a
+    JSON object. Labels are a UserError: they come from the data.
     """
     overrides: dict[str, Any] = {}
     if (text or "").lstrip().startswith("{"):

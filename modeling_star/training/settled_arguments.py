@@ -7,12 +7,10 @@ from transformers import PreTrainedModel, TrainingArguments
 from transformers.trainer_utils import SaveStrategy, SchedulerType
 
 from ..errors import UserError
+from ..evaluation.metrics import LESS_IS_BETTER
 from ..models.modeling_encoder import EncoderPreTrainedModel
 from .arguments import RunArguments
 
-
-LESS_IS_BETTER = ("loss", "mse", "perplexity")
-"""The metrics of all tasks that are better when lower."""
 
 _BY_SCORE = (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)
 
@@ -34,19 +32,7 @@ def settle_training(
     model: PreTrainedModel,
     has_validation: bool,
 ) -> TrainingArguments:
-    """
-    The training arguments of a run, final: which score chooses the best model, what is kept, how processes work.
-
-    Args:
-        training: what the user and the script set; not changed.
-        run_args: the script's arguments of the run.
-        metrics: of the task.
-        model: the model to train.
-        has_validation: whether there is a labelled split to score during training.
-
-    Raises:
-        UserError: the metric is unknown, or a model cannot be chosen for lack of evaluations or checkpoints.
-    """
+    """The training arguments of a run, final: which score chooses the best model, what is kept, how processes work."""
     settled = copy(training)  # dataclasses.replace would choose by the loss for some flags (seen in 5.23)
     settled.logging_nan_inf_filter = False  # it would replace NaN by the mean of other losses
     if run_args.max_tokens_per_batch is not None:
@@ -68,12 +54,7 @@ def settle_training(
 
 
 def _choose_best(settled: TrainingArguments, run_args: RunArguments, metrics: Metrics) -> None:
-    """
-    Set the score that chooses the best model and that a schedule follows, and its direction.
-
-    Raises:
-        UserError: the score is unknown, nothing is evaluated, or evaluation and saving happen at different steps.
-    """
+    """Set the score that chooses the best model and that a schedule follows, and its direction."""
     follows = settled.lr_scheduler_type in _BY_SCORE
     saves_best = settled.save_strategy == SaveStrategy.BEST
     if settled.eval_strategy == "no":
@@ -108,12 +89,7 @@ def _schedule(settled: TrainingArguments) -> str:
 
 
 def _keep_for_average(settled: TrainingArguments, run_args: RunArguments) -> None:
-    """
-    Keep as many checkpoints as are averaged, and none for being the best.
-
-    Raises:
-        UserError: the number is negative, or other arguments follow a score or keep no checkpoints.
-    """
+    """Keep as many checkpoints as are averaged, and none for being the best."""
     if run_args.average_checkpoints < 0:
         raise UserError(f"--average_checkpoints {run_args.average_checkpoints} is given: 0 or more is allowed.")
     contradicting = {

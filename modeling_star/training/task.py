@@ -1,5 +1,6 @@
 """The base class of all tasks: what a run asks about data, metrics, model inputs and reports of one command."""
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,9 +17,12 @@ from transformers import (
 )
 
 from ..data.splits import take_first
+from ..evaluation.reports import BASELINES, baseline_lines, best_baseline
 from .arguments import DataArguments, ModelArguments, RunArguments
 from .losses import MetricsWithLoss, TaskLoss
 
+
+logger = logging.getLogger(__name__)
 
 DataArgs = TypeVar("DataArgs", bound=DataArguments)
 
@@ -41,6 +45,7 @@ class Task(ABC, Generic[DataArgs]):
         reads_tables: whether `prepare` gets the rows of the files; a task of running text reads them itself.
         reads_spans: whether files with labelled spans of characters are read as words and tags.
         cuts_inputs: whether --max_seq_length also limits, or splits into windows, what is scored.
+        advice: what to change where a baseline is better.
         held_out_together: the column whose equal values stay together when a validation split is held out.
 
     Attributes that `prepare` and `describe` set:
@@ -70,7 +75,9 @@ class Task(ABC, Generic[DataArgs]):
     reads_tables: bool = True
     reads_spans: bool = False
     cuts_inputs: bool = False
+    advice: str = ""
     held_out_together: str | None = None
+    _baselines: dict[str, float] | None = None
     data: Any
     metrics: Any
     labels: dict[str, Any]
@@ -92,12 +99,7 @@ class Task(ABC, Generic[DataArgs]):
 
     @classmethod
     def check_arguments(cls, data_args: DataArgs, training: TrainingArguments) -> None:
-        """
-        Check the task's own arguments before any data are read.
-
-        Raises:
-            UserError: an argument has a value that is not allowed, or that the task cannot use.
-        """
+        """Check the task's own arguments before any data are read."""
         return
 
     @abstractmethod
@@ -149,18 +151,31 @@ class Task(ABC, Generic[DataArgs]):
     def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
         """Write predictions, tables and plots of a split; returns Markdown sections for the card, by heading."""
 
-    def compare(self, trainer: Any, results: dict[str, Any]) -> dict[str, str]:
-        """
-        Compare a model that was trained and scored with a baseline of the task, if it has one.
-
-        Args:
-            trainer: with the model.
-            results: the scores so far; gets those of the baseline.
-
-        Returns:
-            Markdown sections for the card, by heading.
-        """
+    def baselines(self, training: TrainingArguments) -> dict[str, float]:
+        """The scores of the task's baselines on the splits that are scored, with the prefixes in BASELINES."""
         return {}
+
+    def weakness(self, results: Mapping[str, Any]) -> str | None:
+        """What validation scores above the baselines hide."""
+        return None
+
+    def compare(self, training: TrainingArguments, results: dict[str, Any]) -> dict[str, str]:
+        """
+        Compare a model that was trained and scored with the task's baselines, whose scores are computed once for all
+        seeds and added to `results`; returns Markdown sections for the card, by heading.
+        """
+        if self._baselines is None:
+            self._baselines = self.baselines(training)
+        results |= self._baselines
+        metric = self.metrics.metric_for_best_model
+        own, best = results.get(f"eval_{metric}"), best_baseline(results, f"eval_{metric}")
+        if own is not None and best is not None:
+            kind, score = best
+            below = f"the {metric} {own:.3f} is below the {score:.3f} of a baseline ({BASELINES[kind]})"
+            if reason := below if own < score else self.weakness(results):
+                logger.warning(f"validation: {reason}. {self.advice}")
+        lines = baseline_lines(results, metric)
+        return {"Baseline": "\n".join(f"- {line}" for line in lines)} if lines else {}
 
     @abstractmethod
     def example_texts(self) -> list[Any]:

@@ -1,8 +1,8 @@
-"""The trainer of one run, and the average of its checkpoints."""
+"""The trainer of one run: its learning rates, the order of its batches, the average of its checkpoints."""
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from itertools import islice
@@ -10,41 +10,170 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler
-from transformers import EarlyStoppingCallback, Trainer, TrainerControl, TrainerState, TrainingArguments
+from transformers import (
+    EarlyStoppingCallback,
+    PreTrainedModel,
+    Trainer,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 from transformers.trainer import TRAINING_ARGS_NAME
-from transformers.trainer_pt_utils import LengthGroupedSampler
+from transformers.trainer_pt_utils import BatchRebalanceSampler, LengthGroupedSampler
 from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 
 from ..errors import UserError
+from ..models.embeddings import TokenEmbeddings
 from .checkpoints import follow_umask, last_checkpoint, seal_model, whole_checkpoints
 from .guards import all_finite, is_finite, not_finite
-from .losses import CRFLoss
-from .samplers import ShuffledLengthGroups, TokenBatches
+from .losses import TaskLoss
 
 
 logger = logging.getLogger(__name__)
 
 # What wrappers of modules add to the names of parameters.
 _WRAPPER = re.compile(r"_(checkpoint_wrapped_module|fsdp_wrapped_module|orig_mod)\.")
+_LAYER = re.compile(r"(.*?\.\d+)\.")
 _SHARDS = torch.distributed.is_available()  # some builds of torch are for one process alone
 if _SHARDS:
     from torch.distributed.tensor import DTensor, distribute_tensor
 
 
+# ------ learning rates
+
+
+def separate_rates(task: Any, training: TrainingArguments, model: PreTrainedModel) -> dict[str, float]:
+    """The learning rates of a model's parameters by name, where the arguments set others than --learning_rate."""
+    rate, decay = task.run_args.encoder_learning_rate, task.run_args.layerwise_lr_decay
+    if (rate, decay) == (None, None):
+        return {}
+    names = pretrained_parameters(model, task.new_parameters)
+    return learning_rates(names, training.learning_rate if rate is None else rate, 1.0 if decay is None else decay)
+
+
+def pretrained_parameters(model: PreTrainedModel, new: Iterable[str] | None) -> list[str]:
+    """The names of a model's pretrained parameters: not those that were not saved, `new`, which is `None` if fresh."""
+    names = [name for name, _ in model.named_parameters()]
+    if new is not None:
+        new = set(new)
+        return [name for name in names if name not in new]
+    inside = tuple(
+        f"{name}.backbone."
+        for name, module in model.named_modules()
+        if isinstance(module, TokenEmbeddings) and module.backbone is not None
+    )
+    return [name for name in names if name.startswith(inside)]
+
+
+def learning_rates(names: Iterable[str], rate: float, decay: float = 1.0) -> dict[str, float]:
+    """
+    The learning rate of each pretrained parameter.
+
+    Args:
+        names: of the parameters, in the model's order: embeddings, layers from the bottom up, a head. What follows a
+            layer, such as a pooler, belongs to it.
+        rate: of the top layer.
+        decay: the factor from each layer to the one below it, and from the lowest layer to the embeddings.
+    """
+    depths: dict[str, int] = {}
+    layers: set[str] = set()
+    for name in names:
+        layers.update(_LAYER.findall(name)[:1])
+        depths[name] = len(layers)
+    return {name: rate * decay ** (len(layers) - depth) for name, depth in depths.items()}
+
+
+# ------ the order of examples
+
+
+class ShuffledLengthGroups(Sampler[int]):
+    """
+    Length-grouped batches in random order.
+
+    transformers' own order runs from long to short within each 50 batches (seen in 5.23). If the length is related to
+    the label, training then sees one label for many steps: on ChnSentiCorp, whose second longest tenth is positive in
+    89 of 100 texts, the loss stays above chance for most of the first epoch.
+
+    The order follows from the seed and the epoch alone, so that all processes, and a resumed run, have the same.
+
+    Args:
+        groups: transformers' sampler.
+        seed: of the order.
+        epoch: returns the current epoch; `set_epoch` does not reach a sampler in an epoch that several processes
+            resume midway (seen in accelerate 1.15).
+    """
+
+    def __init__(self, groups: LengthGroupedSampler, seed: int, epoch: Callable[[], int]):
+        self.groups = groups
+        self.seed = seed
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __iter__(self) -> Iterator[int]:
+        generator = torch.Generator().manual_seed(self.seed + self.epoch())
+        self.groups.generator = generator
+        *full, last = torch.tensor(list(self.groups)).split(self.groups.batch_size)
+        # The last batch may be short; elsewhere it would shift the borders of the following batches.
+        for group in torch.randperm(len(full), generator=generator).tolist():
+            yield from full[group].tolist()
+        yield from last.tolist()
+
+
+class TokenBatches(BatchRebalanceSampler):
+    """
+    Batches of texts of like length, each of at most so many tokens, padding included.
+
+    Lengths are rounded up to powers of 1.1. Texts of one rounded length change their batches with every epoch, but the
+    sorted lengths, and so the ends of the batches, never do: all epochs have as many batches, as Trainer and a resumed
+    run expect. The order follows from the seed and the epoch alone, as in `ShuffledLengthGroups`.
+
+    It is a `BatchRebalanceSampler` because Trainer takes one in place of batches of one size (seen in transformers
+    5.23); nothing of its code is used.
+
+    Args:
+        lengths: of the texts, in tokens.
+        max_tokens: of a batch. A longer text is a batch of its own.
+        max_texts: of a batch.
+        seed: of the order.
+        epoch: returns the current epoch.
+    """
+
+    def __init__(self, lengths: Sequence[int], max_tokens: int, max_texts: int, seed: int, epoch: Callable[[], int]):
+        self.rounded = 1.1 ** np.ceil(np.log(np.maximum(lengths, 1)) / np.log(1.1))
+        self.seed = seed
+        self.current_epoch = epoch
+        longest_first = np.sort(self.rounded)[::-1]
+        starts = [0]
+        while starts[-1] < len(lengths):
+            texts = int(max_tokens / longest_first[starts[-1]])
+            starts.append(starts[-1] + min(max(texts, 1), max_texts))
+        self.starts = starts[:-1]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        random = np.random.default_rng([self.seed, self.current_epoch()])
+        order = random.permutation(len(self.rounded))
+        order = order[np.argsort(-self.rounded[order], kind="stable")]
+        batches = np.split(order, self.starts[1:])
+        for number in random.permutation(len(batches)):
+            yield batches[number].tolist()
+
+
+# ------ averages
+
+
 def average_checkpoints(folders: Sequence[Path]) -> dict[str, Tensor]:
     """
     The mean of each tensor over checkpoints (section 6.1 of https://arxiv.org/abs/1706.03762), summed in float64.
-
-    Args:
-        folders: each with a model's safetensors files, the newest first. Tensors that are not floating point, such as
-            a lexicon, are those of the newest.
-
-    Raises:
-        UserError: there is no folder, or the folders hold weights of different models.
     """
     if not folders:
         raise UserError("There is no whole checkpoint to average: write --save_strategy epoch, or steps.")
@@ -75,6 +204,24 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
         target.copy_(tensor)
 
 
+# ------ the trainer
+
+
+@contextmanager
+def learnt_logits(model: nn.Module, is_wanted: bool) -> Iterator[None]:
+    """Have a model that is calibrated give the logits that it has learnt."""
+    config = getattr(model, "config", None)
+    temperature = getattr(config, "calibration_temperature", 1.0)
+    if temperature == 1 or not is_wanted:
+        yield
+        return
+    config.calibration_temperature = 1.0
+    try:
+        yield
+    finally:
+        config.calibration_temperature = temperature
+
+
 class EarlyStopping(EarlyStoppingCallback):
     """As in transformers, where a resumed run would count its patience from 0 again (seen in 5.23)."""
 
@@ -96,12 +243,14 @@ class StarTrainer(Trainer):
     data's order. It stops if a loss or a weight is NaN or infinite.
 
     Attributes:
+        loss: by which predictions are held and splits are scored.
         shuffle_length_groups: whether length-grouped batches come in random order.
         max_tokens_per_batch: bound of the tokens of a training batch, padding included; `None` for none.
         averaged: number of the last checkpoints to average at the end of training; 0 for none.
         learning_rates: of parameters by name; the others have `args.learning_rate`.
     """
 
+    loss: TaskLoss | None = None
     shuffle_length_groups = True
     max_tokens_per_batch: int | None = None
     averaged: int = 0
@@ -154,12 +303,7 @@ class StarTrainer(Trainer):
         return optimizer
 
     def log(self, logs: dict[str, Any], *args: Any, **kwargs: Any) -> None:
-        """
-        As in Trainer; the history omits numbers that JSON does not have, such as the norm of skipped gradients.
-
-        Raises:
-            UserError: a loss is NaN or infinite.
-        """
+        """As in Trainer; a UserError for a loss that is NaN or infinite. The history omits other such numbers."""
         if reason := not_finite(logs):
             raise self._diverged(reason)
         super().log(logs, *args, **kwargs)
@@ -167,24 +311,14 @@ class StarTrainer(Trainer):
         history[-1] = {name: value for name, value in history[-1].items() if is_finite(value)}
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
-        """
-        As in Trainer.
-
-        Raises:
-            UserError: the loss or a prediction is NaN or infinite.
-        """
+        """As in Trainer; a UserError where the loss or a prediction is NaN or infinite."""
         output = super().evaluation_loop(*args, **kwargs)
         if reason := not_finite(output.metrics, output.predictions):
             raise self._diverged(reason)
         return output
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """
-        As in Trainer, with a manifest of the final model, and without the pickle of the arguments.
-
-        Raises:
-            UserError: a weight is NaN or infinite, so that no checkpoint and no result has such weights.
-        """
+        """As in Trainer, with a manifest and no pickle of the arguments; a UserError for weights NaN or infinite."""
         is_whole = all_finite(self.model.parameters()).to(self.args.device, torch.float32)
         if not self.accelerator.gather(is_whole[None]).all():  # of a sharded model each process has a part
             raise self._diverged("weights are NaN or infinite")
@@ -234,12 +368,7 @@ class StarTrainer(Trainer):
         return sampler
 
     def get_train_dataloader(self) -> DataLoader:
-        """
-        As in Trainer.
-
-        Raises:
-            RuntimeError: Trainer has an order of its own, which is another one than that of earlier runs.
-        """
+        """As in Trainer; a RuntimeError where that has an order of its own, another one than that of earlier runs."""
         self._chose_order = False
         loader = super().get_train_dataloader()
         if not self._chose_order:
@@ -254,22 +383,19 @@ class StarTrainer(Trainer):
         ignore_keys: list[str] | None = None,
     ) -> tuple[Any, Any, Any]:
         """
-        As in Trainer, with the best paths of a CRF, which are scored (`CRFLoss.preprocess_logits`). Of labelled rows
-        logits are as learnt: Trainer hides the labels from a model whose loss it computes itself, which would then
-        divide its logits by the temperature.
+        No mean loss; what `loss` holds of each row, with labels followed by its exact losses `[b, 2]`; the labels.
+        Without a `loss` as in Trainer. Of labelled rows logits are as learnt, not divided by the temperature.
         """
-        if ignore_keys is None and getattr(self.model, "crf", None) is not None:
-            names = self.model.output_class.__dataclass_fields__  # recorded states would come before the paths
-            ignore_keys = [name for name in names if name not in CRFLoss.outputs]
-        config = self.model.config
-        temperature = getattr(config, "calibration_temperature", 1.0)
-        if temperature == 1 or "labels" not in inputs:
+        if self.loss is None:
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
-        config.calibration_temperature = 1.0
-        try:
-            return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
-        finally:
-            config.calibration_temperature = temperature
+        inputs = self._prepare_inputs(inputs)
+        labels = inputs.get("labels")
+        if not self.loss.in_model:
+            inputs.pop("labels", None)
+        with torch.no_grad(), self.compute_loss_context_manager(), learnt_logits(self.model, labels is not None):
+            outputs = model(**inputs)
+        predictions = self.loss.predictions(outputs)
+        return None, predictions if labels is None else (predictions, self.loss.of_outputs(outputs, labels)), labels
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         """As in Trainer, with all rows in their order."""

@@ -15,7 +15,6 @@ from script_runner import ROOT, SCRIPTS
 
 from modeling_star import commands
 from modeling_star.commands import COMMANDS, distill, glue, ner, parse_run
-from modeling_star.commands.parser import check_typed
 from modeling_star.training.arguments import (
     ClassificationArguments,
     LabelRunArguments,
@@ -68,13 +67,6 @@ def test_what_is_typed_wrong_is_refused_before_slow_imports(
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(SystemExit, match=named):
         parse_run(GROUPS, "A command.", typed=typed.split())
-    check_typed(GROUPS, ["--train_file", "train.csv", "--text_column_name=words", "--label_column_name", "tag"])
-    check_typed(GROUPS, ["names.yaml", "--train_file", "train.csv", "--text_column_name", "a name of the recipe"])
-    check_typed(GROUPS, ["--output_dir", ".", "--resume_from_checkpoint", "last"])
-    check_typed(GROUPS, ["--output_dir", "new"])
-    assert not Path("new").exists()
-    Path("train.csv").write_text("words ,tag\nOslo is cold,O\n", encoding="utf-8")
-    check_typed(GROUPS, ["--train_file", "train.csv", "--text_column_name", "words "])
 
 
 @pytest.mark.parametrize(("command", "extras"), [("ner", "train"), ("export", "train,onnx"), ("demo", "train,demo")])

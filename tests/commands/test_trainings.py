@@ -307,7 +307,7 @@ def test_the_validation_loss_is_that_of_the_saved_model_read_one_document_at_a_t
     from modeling_star.data.packing import Chunk
 
     model, tokenizer = AutoModelForMaskedLM.from_pretrained(pretrained), AutoTokenizer.from_pretrained(pretrained)
-    collate = MaskingCollator.of(tokenizer, Lexicon.whole_word(tokenizer), 0.15, None)
+    collate = MaskingCollator.of(tokenizer, Lexicon.whole_word(tokenizer), 0.15)
     ids = [
         [tokenizer.cls_token_id, *tokens[start : start + 30], tokenizer.sep_token_id]
         for text in (corpora / "texts" / "validation.txt").read_text(encoding="utf-8").splitlines()

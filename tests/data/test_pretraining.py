@@ -23,11 +23,9 @@ from modeling_star.data.packing import (
     Blocks,
     Chunk,
     PieceEncoder,
-    block_rows,
     pack,
     packing_efficiency,
     to_pieces,
-    unpack_documents,
 )
 from modeling_star.data.text import TextData, TextSource, load_texts
 from modeling_star.data.tokenizers import train_tokenizer
@@ -231,30 +229,6 @@ def test_a_worker_that_lives_through_several_epochs_sees_each_begin(pieces: Data
 # Rows
 
 
-@st.composite
-def blocks_of_documents(draw: st.DrawFn) -> list[list[list[int]]]:
-    """Up to 3 blocks of up to 4 documents of up to 5 numbers."""
-    document = st.lists(st.integers(1, 99), min_size=1, max_size=5)
-    return draw(st.lists(st.lists(document, min_size=1, max_size=4), min_size=1, max_size=3))
-
-
-@given(blocks=blocks_of_documents(), columns=st.sampled_from([None, 20]))
-@examples(60)
-def test_a_document_of_a_block_becomes_a_row(blocks: list[list[list[int]]], columns: int | None) -> None:
-    pieces = [[Chunk(np.array(document), (0,)) for document in block] for block in blocks]
-    tokens, sequences = block_rows(pieces, columns)
-    assert tokens.shape == sequences.shape
-    assert tokens.shape[1] == (20 if columns else max(sum(map(len, block)) for block in blocks))
-    flat = [number for block in blocks for document in block for number in document]
-    ids = torch.from_numpy(np.array([*flat, 0])[tokens])
-    mask, of_block, rows = unpack_documents(torch.from_numpy(sequences), (ids, -1))
-    documents = [(number, document) for number, block in enumerate(blocks) for document in block]
-    assert of_block.tolist() == [number for number, _ in documents]
-    longest = max(len(document) for _, document in documents)
-    assert rows.tolist() == [document + [-1] * (longest - len(document)) for _, document in documents]
-    assert mask.tolist() == [[1] * len(document) + [0] * (longest - len(document)) for _, document in documents]
-
-
 WORDS = ["playing", "played", "player", "plays", "sing", "singer", "singing", "longest", "longer", "walker"]
 SENTENCES = [" ".join(WORDS[(3 * text + place) % len(WORDS)] for place in range(12)) + " ." for text in range(30)]
 
@@ -270,7 +244,7 @@ def pieces_of(tokenizer: PreTrainedTokenizerBase, texts: list[str], *source: int
 
 
 def collator(tokenizer: PreTrainedTokenizerBase, lexicon: Lexicon | None = None, **options: Any) -> MaskingCollator:
-    return MaskingCollator.of(tokenizer, lexicon, options.get("probability", 0.15), options.get("columns"))
+    return MaskingCollator.of(tokenizer, lexicon, options.get("probability", 0.15))
 
 
 def test_a_piece_is_masked_alike_in_whatever_block_and_batch_it_comes(tokenizer: PreTrainedTokenizerFast) -> None:
@@ -278,11 +252,11 @@ def test_a_piece_is_masked_alike_in_whatever_block_and_batch_it_comes(tokenizer:
     collate = collator(tokenizer, Lexicon.whole_word(tokenizer), probability=0.3)
     packed = collate([pieces[4:1:-1], pieces[:2], pieces[5:]])
     alone = [collate([[piece]]) for piece in pieces]
-    for block, members in enumerate([[4, 3, 2], [0, 1], [5]]):
-        for number, piece in enumerate(members, 1):
-            own = packed["sequence_ids"][block] == number
-            for name in ("input_ids", "labels"):
-                assert torch.equal(packed[name][block][own], alone[piece][name][0]), name
+    assert packed["blocks"].tolist() == [0, 0, 0, 1, 1, 2]
+    for row, piece in enumerate([4, 3, 2, 0, 1, 5]):
+        own = packed["attention_mask"][row] == 1
+        for name in ("input_ids", "labels"):
+            assert torch.equal(packed[name][row][own], alone[piece][name][0]), name
 
 
 def test_masks_follow_their_key_alone(tokenizer: PreTrainedTokenizerFast) -> None:

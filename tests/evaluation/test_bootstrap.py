@@ -11,12 +11,8 @@ import seqeval.metrics
 from naive_bootstrap import naive_bootstrap, paired_bootstrap
 from sklearn import metrics as sklearn_metrics
 
-from modeling_star.evaluation.bootstrap import (
-    bootstrap_counts,
-    bootstrap_mean,
-    count_examples,
-    score_counts,
-)
+from modeling_star.evaluation.bootstrap import bootstrap_counts, bootstrap_mean
+from modeling_star.evaluation.metrics import count_examples, score_counts
 
 
 TAGS = ["O", "O", "O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
@@ -164,7 +160,9 @@ def test_words_without_a_label_add_nothing() -> None:
 def test_answers_are_compared_in_the_language_that_is_named() -> None:
     """In English articles do not count; as Chinese every character does."""
     truth, found = [["the 公司"]], ["公司"]
-    scores = [score_counts("answer_em", count_examples("answer_em", truth, found, name)) for name in ("en", "zh")]
+    scores = [
+        score_counts("answer_em", count_examples("answer_em", truth, found, language=name)) for name in ("en", "zh")
+    ]
     assert scores == [1.0, 0.0]
 
 

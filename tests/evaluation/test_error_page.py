@@ -14,15 +14,12 @@ from modeling_star.evaluation.error_page import (
     MOST_MISTAKES,
     Confusion,
     Mistake,
-    entities_of,
     entity_confusion,
     marked_words,
     write_error_page,
 )
-from modeling_star.evaluation.metrics import seqeval_labels
-
-
-GROUPS = EntityGroups(["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-ORG", "I-ORG"])
+from modeling_star.evaluation.metrics import entities_in
+from modeling_star.models.tag_schemes import entity_tag
 
 
 def cells(page: str) -> list[list[str]]:
@@ -50,9 +47,9 @@ def test_the_worst_row_comes_first_and_the_page_is_whole_and_escaped(tmp_path: P
 
 
 def test_entities_with_other_ends_and_without_a_counterpart_are_counted_apart() -> None:
-    expected = entities_of(["B-PER", "I-PER", "O", "B-LOC", "O", "B-LOC", "O"], GROUPS)
-    predicted = entities_of(["B-PER", "O", "O", "B-ORG", "O", "O", "B-ORG"], GROUPS)
-    confusion = entity_confusion([expected], [predicted])
+    expected = entities_in([["B-PER", "I-PER", "O", "B-LOC", "O", "B-LOC", "O"]])
+    predicted = entities_in([["B-PER", "O", "O", "B-ORG", "O", "O", "B-ORG"]])
+    confusion = entity_confusion(expected, predicted)
     table = {
         (row, column): int(confusion.counts[i, j])
         for i, row in enumerate(confusion.rows)
@@ -91,4 +88,8 @@ def test_entities_with_other_ends_and_without_a_counterpart_are_counted_apart() 
 @given(data=st.data())
 def test_entities_are_those_that_seqeval_counts(names: str, data: st.DataObject) -> None:
     labels = data.draw(st.lists(st.sampled_from(names.split()), max_size=9))
-    assert entities_of(labels, EntityGroups(names.split())) == set(get_entities(seqeval_labels([labels])[0]))
+    known = [entity_tag(label) or entity_tag(f"{label}-word") for label in labels]  # the letters that seqeval reads
+    found = get_entities(["-".join(filter(None, tag)) for tag in known])
+    assert entities_in([labels]) == [{(kind, first, last + 1) for kind, first, last in found}]
+    groups = EntityGroups(names.split())
+    assert entities_in([labels]) == [set(groups(groups.numbers(labels)))]

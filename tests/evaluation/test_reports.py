@@ -6,12 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from sklearn.metrics import f1_score, precision_recall_fscore_support
 
 from modeling_star.evaluation import reports
-from modeling_star.evaluation.metrics import EntityScores
+from modeling_star.evaluation.metrics import entity_report
 from modeling_star.evaluation.reports import (
     baseline_lines,
     classes_report,
@@ -19,8 +18,6 @@ from modeling_star.evaluation.reports import (
     markdown_table,
     metrics_only,
     per_entity_table,
-    plot_confusion_matrix,
-    plot_entity_scores,
     plot_training_curves,
     score_lines,
     seeds_table,
@@ -36,9 +33,7 @@ LOG = [
     {"eval_loss": 1.7, "eval_runtime": 0.1, "eval_f1": 0.6, "step": 60, "epoch": 3.0},
     {"train_runtime": 9.0, "train_loss": 1.2, "step": 60, "epoch": 3.0},
 ]
-REPORT = EntityScores().compute(
-    references=[["B-PER", "I-PER", "O", "B-LOC"], ["B-LOC"]], predictions=[["B-PER", "I-PER", "O", "O"], ["B-LOC"]]
-)
+REPORT = entity_report([["B-PER", "I-PER", "O", "B-LOC"], ["B-LOC"]], [["B-PER", "I-PER", "O", "O"], ["B-LOC"]])
 
 
 @pytest.fixture
@@ -143,11 +138,15 @@ def test_seeds_are_summarized_by_mean_and_sample_deviation() -> None:
 
 
 def test_timings_and_counts_are_not_among_the_metrics() -> None:
-    logged = {"predict_f1": 0.5, "predict_loss": 1.0, "predict_runtime": 2.0, "predict_steps_per_second": 3.0}
-    assert metrics_only(logged | {"predict_samples": 4, "epoch": 5.0, "predict_name": "x"}) == {"f1": 0.5}
+    logged = {"test_f1": 0.5, "test_loss": 1.0, "test_runtime": 2.0, "test_steps_per_second": 3.0, "eval_f1": 0.1}
+    assert metrics_only(logged | {"test_samples": 4, "epoch": 5.0, "test_name": "x"}, "test_") == {"f1": 0.5}
     timings = {"eval_model_preparation_time": 1.0, "train_mem_gpu_alloc_delta": 1.0, "eval_loss": 1.0}
     types = {"eval_arrive_time_f1": 0.25, "eval_glossary_f1": 0.5, "eval_time_precision": 1.0}
-    assert metrics_only(timings | types) == {"arrive_time_f1": 0.25, "glossary_f1": 0.5, "time_precision": 1.0}
+    assert metrics_only(timings | types, "eval_") == {
+        "arrive_time_f1": 0.25,
+        "glossary_f1": 0.5,
+        "time_precision": 1.0,
+    }
 
 
 # Plots
@@ -186,7 +185,6 @@ def test_curves_of_a_resumed_run_go_forward(tmp_path: Path, drawn: list[Figure])
 
 def test_nothing_logged_draws_nothing(tmp_path: Path) -> None:
     assert plot_training_curves([{"train_runtime": 1.0, "step": 3}], tmp_path / "curves.png") is None
-    assert plot_entity_scores({"overall_f1": 0.0}, tmp_path / "entities.png") is None
     assert os.listdir(tmp_path) == []
 
 
@@ -195,56 +193,8 @@ def test_equal_runs_draw_equal_files(tmp_path: Path) -> None:
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
-def numbers(axis: Axes) -> set[tuple[int, int, str]]:
-    """The column, the row and the text of each cell that is not blank."""
-    return {(*text.get_position(), text.get_text()) for text in axis.texts if text.get_text()}
-
-
-def test_confusion_matrix_counts_references_down_and_predictions_across(tmp_path: Path, drawn: list[Figure]) -> None:
-    path = plot_confusion_matrix(["a", "a", "b", "b"], [0, 1, 1, 1], ["a", "b", "c"], tmp_path / "confusion.png")
-    assert is_png(path)
-    axis = drawn[0].axes[0]
-    assert numbers(axis) == {(0, 0, "1"), (1, 0, "1"), (1, 1, "2")}
-    assert axis.images[0].get_array().tolist() == [[0.5, 0.5, 0], [0, 1, 0], [0, 0, 0]]
-    assert [text.get_text() for text in axis.get_yticklabels()] == ["a", "b", "c"]
-    assert (axis.get_xlabel(), axis.get_ylabel()) == ("Predicted label", "True label")
-
-
-def test_dollars_in_labels_are_no_formulas(tmp_path: Path, drawn: list[Figure]) -> None:
-    names = ["$", "$$", "50% ($5) #1 ($10)"]
-    assert is_png(plot_confusion_matrix([0, 1, 2], [0, 1, 2], names, tmp_path / "confusion.png", title="$a_$"))
-    assert [text.get_text() for text in drawn[0].axes[0].get_yticklabels()] == names
-
-
-def test_rare_labels_share_a_row(tmp_path: Path, drawn: list[Figure], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reports, "MOST_LABELS", 3)
-    truth = [0] * 5 + [1] + [2] * 4 + [3]
-    plot_confusion_matrix(truth, truth, ["a", "b", "c", "d"], tmp_path / "confusion.png")
-    axis = drawn[0].axes[0]
-    assert [text.get_text() for text in axis.get_xticklabels()] == ["a", "c", "other (2)"]
-    assert numbers(axis) == {(0, 0, "5"), (1, 1, "4"), (2, 2, "2")}
-
-
-def test_bad_labels_leave_the_old_picture(tmp_path: Path) -> None:
-    path = plot_confusion_matrix([0], [0], ["a"], tmp_path / "confusion.png")
-    before = path.read_bytes()
-    with pytest.raises(ValueError, match="inconsistent"):
-        plot_confusion_matrix(["a", "a"], ["a"], ["a"], path)
-    assert path.read_bytes() == before
-
-
-def test_entity_scores_are_drawn_most_frequent_on_top(tmp_path: Path, drawn: list[Figure]) -> None:
-    path = plot_entity_scores(REPORT, tmp_path / "entities.png", title="测试")
-    assert path is not None
-    assert is_png(path)
-    axis = drawn[0].axes[0]
-    assert [text.get_text() for text in axis.get_yticklabels()] == ["PER\n1 entities", "LOC\n2 entities"]
-    widths = {container.get_label(): [bar.get_width() for bar in container] for container in axis.containers}
-    assert widths == {"F1": [1.0, pytest.approx(2 / 3)], "recall": [1.0, 0.5], "precision": [1.0, 1.0]}
-
-
 def test_a_model_and_its_baseline_are_in_one_line_for_each_split() -> None:
-    scores = {"eval_f1": 0.5, "eval_macro_f1": 0.25, "eval_mismatched_f1": 0.75, "test_f1": 0.125, "predict_f1": 1.0}
+    scores = {"eval_f1": 0.5, "eval_macro_f1": 0.25, "eval_mismatched_f1": 0.75, "test_f1": 0.125}
     baseline = {f"tfidf_{name}": value / 2 for name, value in scores.items() if name != "test_f1"}
     samples = {"train_samples": 9, "eval_samples": 1200, "eval_mismatched_samples": 4, "test_samples": 5}
     lines = baseline_lines({**scores, **baseline, **samples}, "f1")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from real_data import data_folder
 
-from modeling_star.evaluation.bootstrap import count_examples, score_counts
+from modeling_star.evaluation.metrics import count_examples, score_counts
 from modeling_star.evaluation.squad import (
     answer_language,
     best_threshold,

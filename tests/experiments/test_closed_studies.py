@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from harness.stored_runs import RunFile, read_counts
 
-from modeling_star.evaluation.bootstrap import bootstrap_counts, bootstrap_mean, score_counts
+from modeling_star.evaluation.bootstrap import bootstrap_counts, bootstrap_mean
 from modeling_star.evaluation.compare import summary
+from modeling_star.evaluation.metrics import score_counts
 
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"

@@ -26,7 +26,7 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 import modeling_star
 from modeling_star import answer_question
-from modeling_star.data.entities import aggregation_for, is_plain_iob
+from modeling_star.data.entities import EntityGroups, aggregation_for, is_plain_iob
 from modeling_star.data.tagging import predictions_to_words, tokenize_and_align
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.inference.pipelines import BestPathPipeline, logits_along
@@ -152,15 +152,9 @@ def test_labels_that_the_stock_pipeline_reads_rightly(labels: str, expected: boo
     ],
     ids=["IOB", "BMES", "BILOU", "segmentation", "segmentation in two letters", "no prefixes", "parts of speech"],
 )
-def test_entities_of_every_scheme_are_put_together(tagger: str, labels: str, tags: str, expected: list[str]) -> None:
-    pipe = pipeline("token-classification", model=tagger, pipeline_class=BestPathPipeline)
-    pipe.model.config.id2label = dict(enumerate(labels.split()))
-    words = [
-        {"entity": tag, "score": 1.0, "word": f"w{i}", "start": 3 * i, "end": 3 * i + 2}
-        for i, tag in enumerate(tags.split())
-    ]
-    groups = [entity for entity in pipe.group_entities(words) if entity["entity_group"] != "O"]
-    assert [f"{e['entity_group']} {e['start'] // 3} {e['end'] // 3}" for e in groups] == expected
+def test_entities_of_every_scheme_are_put_together(labels: str, tags: str, expected: list[str]) -> None:
+    groups = EntityGroups(labels.split())
+    assert [f"{kind} {first} {last - 1}" for kind, first, last in groups(groups.numbers(tags.split()))] == expected
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])
@@ -198,14 +192,12 @@ def test_windows_of_a_long_text_are_read_as_they_are_scored(
     split = {"is_split_into_words": True, "delimiter": " "} if are_words else {}
     inputs = [text.split() for text in texts] if are_words else texts
     for text, sentence, entities in zip(texts, scored, pipe(inputs, batch_size=batch_size, **split), strict=True):
-        starts = [match.start() for match in re.finditer(r"\S+", text)]
-        words = [
-            {"entity": tag, "score": 1.0, "word": word, "start": start, "end": start + len(word)}
-            for tag, word, start in zip(sentence, text.split(), starts, strict=True)
+        words = [match.span() for match in re.finditer(r"\S+", text)]
+        groups = EntityGroups(labels)
+        expected = [
+            (kind, words[first][0], words[last - 1][1]) for kind, first, last in groups(groups.numbers(sentence))
         ]
-        expected = [entity for entity in pipe.group_entities(words) if entity["entity_group"] != "O"]
-        keys = ("entity_group", "start", "end")
-        assert [[e[key] for key in keys] for e in entities] == [[e[key] for key in keys] for e in expected]
+        assert [(e["entity_group"], e["start"], e["end"]) for e in entities] == expected
 
 
 def test_windows_from_the_end_of_a_text_are_read_in_its_order(tagger: str) -> None:

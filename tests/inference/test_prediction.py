@@ -31,8 +31,8 @@ from modeling_star.errors import UserError
 from modeling_star.inference import Predictor, prediction_files
 from modeling_star.inference.output_rows import Source, rounded
 from modeling_star.inference.pipelines import BestPathPipeline
-from modeling_star.inference.prediction import SavedModel
 from modeling_star.inference.prediction_files import predict_to_file
+from modeling_star.inference.saved_model import SavedModel
 
 
 @pytest.fixture
@@ -243,45 +243,6 @@ def test_an_interrupted_run_continues_to_the_same_bytes(write: Callable[..., Pat
         {"index": index, "text": text, "found": rounded(entities), "entities": rounded(entities)}
         for index, (text, entities) in enumerate(zip(TEXTS * 4, expected, strict=True))
     ]
-
-
-def truncate(part: Path) -> None:
-    part.write_bytes(part.read_bytes()[:-30])
-
-
-DAMAGES: dict[str, Callable[[Path], Any]] = {
-    "its end is missing": truncate,
-    "it is empty": lambda part: part.write_bytes(b""),
-    "a line is missing": lambda part: part.write_bytes(b"".join(part.read_bytes().splitlines(keepends=True)[1:])),
-    "a byte is another": lambda part: part.write_bytes(part.read_bytes().replace(b"o", b"0", 1)),
-    "its end is zeros": lambda part: part.write_bytes(part.read_bytes()[:-30] + bytes(30)),
-}
-
-
-@pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_part_that_is_not_as_it_was_written_is_predicted_again(
-    damage: str, ending: str, write: Callable[..., Path], tagger: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    whole = write(f"whole{ending}")
-    with pytest.raises(KilledError):
-        write(f"killed{ending}", dying(tagger, 3))
-    part = sorted(whole.parent.glob(f"killed{ending}.parts/*-*{ending}"))[1]
-    DAMAGES[damage](part)
-    killed = write(f"killed{ending}")
-    assert filecmp.cmp(whole, killed, shallow=False)
-    assert part.name in caplog.text
-
-
-def test_damaged_parts_are_not_joined(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = write("whole.jsonl")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    write("two.jsonl", rank=1)
-    truncate(sorted(whole.parent.glob("two.jsonl.parts/*-*.jsonl"))[0])
-    with pytest.raises(UserError, match="repeat the command"):
-        write("two.jsonl", rank=0)
-    write("two.jsonl", rank=1)
-    assert filecmp.cmp(whole, write("two.jsonl", rank=0), shallow=False)
 
 
 @pytest.mark.parametrize("ending", [".jsonl"])

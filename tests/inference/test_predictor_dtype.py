@@ -16,8 +16,8 @@ from modeling_star.estimators import StarClassifier
 from modeling_star.inference import Predictor, prediction_files, torch_runtime
 from modeling_star.inference.explain import explain
 from modeling_star.inference.output_rows import Prediction, Source
-from modeling_star.inference.prediction import SavedModel
 from modeling_star.inference.prediction_files import predict_to_file
+from modeling_star.inference.saved_model import SavedModel
 from modeling_star.kernels import cpu
 from modeling_star.kernels.compiled import is_compiled
 

@@ -13,16 +13,16 @@ from common import TINY
 from datasets import Dataset
 
 import modeling_star
+from modeling_star import sources
 from modeling_star.data import windows
 from modeling_star.data.classification import tokenize_texts
 from modeling_star.data.prediction_inputs import QuestionContext
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.data.windows import longest_run, shorten
 from modeling_star.errors import UserError
-from modeling_star.inference import Predictor, prediction
+from modeling_star.inference import Predictor, batches
 from modeling_star.inference.pipelines import BestPathPipeline
 from modeling_star.inference.question_answering import answer_question
-from modeling_star.training import sources
 
 
 TEXT = "a good film"
@@ -242,7 +242,7 @@ def test_a_text_that_takes_much_memory_is_named_before_it_is_predicted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tagger = Predictor(saved(tmp_path, "TokenClassification"))
-    monkeypatch.setattr(prediction, "_LONG", 5)
+    monkeypatch.setattr(batches, "_LONG", 5)
     tagger.predict([TEXT])
     assert not caplog.messages
     monkeypatch.setattr(Predictor, "_run_model", property(lambda predictor: pytest.fail("predicted")))

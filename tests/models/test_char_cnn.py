@@ -1,21 +1,21 @@
-"""Character features against plain loops, reading of vocabularies, and caching of the features."""
+"""Character features against plain loops, reading of vocabularies, and the table of a copy for inference."""
 
 import copy
-import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from common import TINY, Adapter, assert_close, difference, gradients, padded, random_batch, tiny_model
+from common import TINY, assert_close, difference, gradients, padded, random_batch, tiny_model
 from reference import spelling, under
 from samples import CHARACTERS, EMBEDDINGS, SPELLED, embedded_model, some_inputs, tensors_of, word_tokenizer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch_modes import compiled
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+import modeling_star
 from modeling_star.data.tokenizers import train_tokenizer
-from modeling_star.models.char_cnn import TRAITS, CharCNN, spelled, traits_of
+from modeling_star.models.char_cnn import TRAITS, CharCNN, spelled, tabulate_characters, traits_of
 from modeling_star.models.token_layout import TokenLayout
 from modeling_star.models.vocabulary import Vocabulary
 
@@ -231,136 +231,43 @@ def test_a_second_vocabulary_replaces_the_first() -> None:
         assert torch.equal(model(ids).logits, fresh(ids).logits)
 
 
-# ------ caching
+# ------ the table of a copy for inference
 
 
-def rows_convolved(module: Any) -> list[int]:
-    """A list that grows by the entries of each computation of features."""
-    rows: list[int] = []
-    features = module.features
+def test_a_batch_computes_each_entry_once_and_a_copy_for_inference_looks_all_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, rows = model_with_characters().eval(), []
+    features = CharCNN.features
 
-    def counted(characters: torch.Tensor, traits: torch.Tensor) -> torch.Tensor:
-        rows.append(len(characters))  # not a hook, which disables the cache
-        return features(characters, traits)
+    def counted(module: CharCNN, characters: torch.Tensor, traits: torch.Tensor) -> torch.Tensor:
+        rows.append(len(characters))
+        return features(module, characters, traits)
 
-    module.features = counted
-    return rows
-
-
-def test_training_computes_each_entry_of_a_batch_and_inference_all_entries_once() -> None:
-    model = model_with_characters()
-    rows = rows_convolved(features_of(model))
-    ids = torch.tensor([[5, 6, 5, 9], [6, 6, 6, 6]])
-    model(ids)
+    monkeypatch.setattr(CharCNN, "features", counted)
+    inputs = {"input_ids": torch.tensor([[5, 6, 5, 9], [6, 6, 6, 6]])}
+    expected = model(**inputs).last_hidden_state
     assert rows == [3]
-    with torch.no_grad():
-        model(ids)  # training mode without gradients: dropout may be at work
-        assert rows == [3, 3]
-        model.eval()
-        for _ in range(3):
-            model(ids)
-    assert rows == [3, 3, TINY["vocab_size"]]
-    model(ids)
-    assert rows == [3, 3, TINY["vocab_size"], 3]
-
-
-def test_inference_equals_training_bit_for_bit() -> None:
-    model = model_with_characters().eval()
-    inputs = random_batch(padded([5, 0, 2], 6, "holes")).inputs()
-    trained = model(**inputs).last_hidden_state
+    fast = copy.deepcopy(model)
+    tabulate_characters(fast)
+    assert rows == [3, TINY["vocab_size"]]
     for context in (torch.no_grad, torch.inference_mode):
         with context():
-            assert torch.equal(model(**inputs).last_hidden_state, trained)
-    # The features cached in inference mode are usable with autograd.
-    with torch.no_grad():
-        assert torch.equal(model(**inputs).last_hidden_state, trained)
-    model(**inputs).last_hidden_state.sum().backward()
+            assert difference(fast(**inputs).last_hidden_state, expected) < 1e-6
+    assert rows == [3, TINY["vocab_size"]]
+    fast(**inputs).last_hidden_state.sum().backward()  # the table has no gradients
+    assert rows == [3, TINY["vocab_size"], 3]
+    assert fast.state_dict().keys() == model.state_dict().keys()
+    assert features_of(model).table is None
 
 
-@torch.no_grad()
-def change_weight(model: PreTrainedModel) -> None:
-    features_of(model).convolution.bias.add_(1.0)
-
-
-def change_optimizer(model: PreTrainedModel) -> None:
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    with torch.enable_grad():
-        model(torch.tensor([[5, 9]])).last_hidden_state.square().sum().backward()
-    optimizer.step()
-
-
-def change_state(model: PreTrainedModel) -> None:
-    model.load_state_dict(model_with_characters(seed=7).state_dict())
-
-
-def change_words(model: PreTrainedModel) -> None:
-    model.set_vocabulary(word_tokenizer("a ##b C 1 DE 2f ; 文"))
-
-
-def change_by_training(model: PreTrainedModel) -> None:
-    model.train()
-    features_of(model).convolution.bias.data += 1.0  # changes no version counter
-    model.eval()
-
-
-@pytest.mark.parametrize(
-    "change",
-    [change_weight, change_optimizer, change_state, change_words, change_by_training],
-    ids=lambda f: f.__name__,
-)
-def test_cached_features_follow_every_change(change: Any) -> None:
-    model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
-    with torch.no_grad():
-        before = model(ids).last_hidden_state
-        change(model)
-        after = model(ids).last_hidden_state
-        fresh = model_with_characters().eval()
-        fresh.load_state_dict(model.state_dict())
-        assert torch.equal(after, fresh(ids).last_hidden_state)
-        assert difference(after, before) > 1e-3
-        assert model.double()(ids).last_hidden_state.dtype == torch.float64
-
-
-def test_disabling_an_adapter_takes_effect() -> None:
-    model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
-    module = features_of(model)
-    with torch.no_grad():
-        plain = model(ids).last_hidden_state
-        module.convolution = Adapter(module.convolution)
-        adapted = model(ids).last_hidden_state
-        module.convolution.is_on = False  # changes no weight
-        assert torch.allclose(model(ids).last_hidden_state, plain, atol=1e-6)
-    assert difference(adapted, plain) > 1e-3
-
-
-def test_cached_features_follow_weights_loaded_in_inference_mode() -> None:
+def test_compiled_copies_have_the_table() -> None:
+    model = model_with_characters().eval()
     ids = torch.tensor([[5, 6, 9, 10]])
-    with torch.inference_mode():
-        model, other = model_with_characters().eval(), model_with_characters().eval()
-        for parameter in other.parameters():
-            parameter.mul_(2)
-        model(ids)
-        model.load_state_dict(other.state_dict())
-        assert torch.equal(model(ids).last_hidden_state, other(ids).last_hidden_state)
-
-
-def test_cached_features_are_not_pickled() -> None:
-    model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
-    fresh = len(pickle.dumps(model))
+    fast = modeling_star.compiled(model)
+    assert features_of(fast).table is not None
     with torch.no_grad():
-        expected = model(ids).last_hidden_state
-        assert len(pickle.dumps(model)) == fresh
-        assert torch.equal(copy.deepcopy(model)(ids).last_hidden_state, expected)
-
-
-def test_autocast_caches_no_half_precision() -> None:
-    model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9]])
-    with torch.no_grad():
-        expected = model(ids).last_hidden_state
-        model.train().eval()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            model(ids)
-        assert torch.equal(model(ids).last_hidden_state, expected)
+        assert difference(fast(ids).last_hidden_state, model(ids).last_hidden_state) < 1e-5
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from common import padded, randomise
 from torch import Tensor, nn
 
 from modeling_star import BigTransformerForMaskedLM, BigTransformerModel
-from modeling_star.models.modeling_encoder import first_position
+from modeling_star.models.backbone import first_position
 
 
 SIZES = {

@@ -20,7 +20,8 @@ from modeling_star import (
     VanillaTransformerConfig,
 )
 from modeling_star.models.configuration_encoder import EncoderConfig
-from modeling_star.models.modeling_encoder import FROM_PADDING, longest_input
+from modeling_star.models.embeddings import FROM_PADDING
+from modeling_star.models.modeling_encoder import longest_input
 
 
 IDS = torch.tensor([[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]])
@@ -309,13 +310,12 @@ def test_padding_may_hold_any_number_in_an_exported_graph(stem: str) -> None:
     assert torch.equal(graph(**strange).last_hidden_state, graph(**inputs).last_hidden_state)
 
 
-@pytest.mark.parametrize("recorded", ["nothing", "output_hidden_states", "output_attentions"])
-@pytest.mark.parametrize("strange", [float("nan"), 1e30])
+@pytest.mark.parametrize("recorded", ["nothing", "output_attentions"])
 @pytest.mark.parametrize("stem", STEMS)
-def test_vectors_at_padding_reach_neither_outputs_nor_gradients(stem: str, strange: float, recorded: str) -> None:
+def test_vectors_at_padding_reach_neither_outputs_nor_gradients(stem: str, recorded: str) -> None:
     model = tiny_model(stem, "Model", embedding_size=5)
     plain = torch.randn(2, 5, 5)
-    given = plain.masked_fill(PADDED[..., None] == 0, strange)
+    given = plain.masked_fill(PADDED[..., None] == 0, float("nan"))
     flags = {} if recorded == "nothing" else {recorded: True}
     results = []
     for vectors in (plain, given):

@@ -102,6 +102,7 @@ class TestBigTransformer(EncoderContract):
         "window and words": {**FROM_BERT, "window_radius": 1, "lexicon": LEXICON},
         "siamese window": {**FROM_BERT, "pair_mode": "siamese", "local_connection": "window"},
     }
+    main_variants = ("default", "lexicon", "adjacent", "window")
     config_options = st.fixed_dictionaries(
         {
             "hidden_size": st.sampled_from([6, 12]),

@@ -4,12 +4,20 @@ from pathlib import Path
 
 import pytest
 import torch
-from common import TINY, assert_close, assert_gradients_close, gradients, padded, random_batch, tiny_model
+from common import (
+    TINY,
+    assert_close,
+    assert_gradients_close,
+    gradients,
+    named_outputs,
+    padded,
+    random_batch,
+    tiny_model,
+)
 from encoder_contract import TwoDirectionContract
 from hypothesis import strategies as st
 from samples import assert_identical
-
-from modeling_star.models.modeling_bilstm import traced_lstm
+from torch_modes import compiled
 
 
 class TestBiLstm(TwoDirectionContract):
@@ -31,6 +39,19 @@ class TestBiLstm(TwoDirectionContract):
             "bidirectional": st.booleans(),
         }
     )
+
+    # torch.compile leaves the LSTMs out of its graphs, and torch.export knows them for one length.
+    test_one_compiled_graph_serves_every_shape = None
+    test_an_exported_model_serves_every_shape = None
+
+    @pytest.mark.slow
+    def test_a_compiled_model_equals_the_eager_one(self, ending: str) -> None:
+        model = self.model(ending)
+        leaves = dict(model.named_parameters())
+        inputs = random_batch(padded([3, 0, 5], 6, "holes")).inputs()
+        expected, actual = (named_outputs(call(**inputs)) for call in (model, compiled(model, fullgraph=False)))
+        assert_close(actual, expected, 1e-5)
+        assert_gradients_close(gradients(actual, leaves), gradients(expected, leaves), 1e-5)
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])
@@ -78,14 +99,3 @@ def test_packed_rows_for_cudnn_give_the_same_states(bidirectional: bool) -> None
     states, packed = lstm(rows, lengths), lstm._packed(rows, lengths)
     for row, length in enumerate(lengths):
         torch.testing.assert_close(packed[row, :length], states[row, :length])
-
-
-def test_the_operator_of_traced_graphs_is_torchs_lstm_with_its_gradients() -> None:
-    whole = torch.nn.LSTM(5, 3, batch_first=True, dtype=torch.float64)
-    rows = torch.randn(2, 4, 5, dtype=torch.float64, requires_grad=True)
-    leaves = {"rows": rows, **dict(whole.named_parameters())}
-    outputs = [{"states": states} for states in (traced_lstm(*leaves.values()), whole(rows)[0])]
-    assert_close(outputs[0], outputs[1], 1e-12)
-    actual, expected = (gradients(output, leaves) for output in outputs)
-    assert_gradients_close(actual, expected, 1e-12)
-    torch.library.opcheck(traced_lstm, tuple(leaves.values()))

@@ -39,6 +39,7 @@ class TestStarTransformer(EncoderContract):
         "mean": {"pooling": "mean"},
         "other head width": {"num_attention_heads": 3, "head_dim": 5},
     }
+    main_variants = ("default", "without radial")
     config_options = st.fixed_dictionaries(
         {
             "hidden_size": st.sampled_from([4, 8]),

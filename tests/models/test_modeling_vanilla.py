@@ -87,7 +87,7 @@ def test_the_default_feed_forward_layer_is_four_times_as_wide() -> None:
 
 
 @pytest.mark.parametrize("options", [{"pair_mode": "siamese"}, BERT_INSIDE], ids=["siamese", "BERT inside"])
-def test_optional_parts_are_found_when_a_model_is_built_since_a_compiled_pass_imports_nothing(
+def test_a_compiled_pass_imports_what_only_some_models_have(
     options: dict[str, Any],
 ) -> None:
     made = {name: value() if callable(value) else value for name, value in options.items()}

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_modes import compiled
 
 from modeling_star import StarTransformerConfig
-from modeling_star.models import hashing
+from modeling_star.models import token_runs
 from modeling_star.models.token_runs import NgramLogits, run_hashes
 
 
@@ -25,17 +25,14 @@ def ngrams_of(longest: int, dropout: float = 0.0, **fields: Any) -> NgramLogits:
     return ngrams
 
 
-@pytest.mark.parametrize("hash_bits", [24, 64])
 @pytest.mark.parametrize("longest", [1, 2, 4])
 @pytest.mark.parametrize("padding", [None, "right", "left", "holes"])
-def test_logits_and_gradients_equal_the_reference(padding: str | None, longest: int, hash_bits: int) -> None:
-    ngrams = ngrams_of(longest, ngram_hash_bits=hash_bits)
+def test_logits_and_gradients_equal_the_reference(padding: str | None, longest: int) -> None:
+    ngrams = ngrams_of(longest)
     mask = padded([5, 1, 0, 6], 6, padding) if padding else torch.ones(2, 3).bool()
     ids = random_batch(mask).input_ids
     leaves = {"weight": ngrams.weight.detach().clone().requires_grad_()}
-    rows = [
-        ngram_logits(leaves["weight"], ids[row][mask[row]].tolist(), longest, hash_bits) for row in range(len(mask))
-    ]
+    rows = [ngram_logits(leaves["weight"], ids[row][mask[row]].tolist(), longest) for row in range(len(mask))]
     expected, actual = {"logits": torch.stack(rows)}, {"logits": ngrams(ids, mask.long() if padding else None)}
     assert_close(actual, expected, 1e-12)
     assert torch.equal(ngrams(ids.int(), mask.long() if padding else None), actual["logits"])
@@ -46,10 +43,10 @@ def test_logits_and_gradients_equal_the_reference(padding: str | None, longest: 
 def test_hashes_of_ngrams_in_a_graph_are_exact_in_float32(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = torch.randint(0, 300_000, (50, 40), generator=torch.Generator().manual_seed(0))
     expected = list(run_hashes(ids, ids >= 0, 4))
-    monkeypatch.setattr(hashing, "is_traced", lambda: True)
+    monkeypatch.setattr(token_runs, "is_traced", lambda: True)
     for correct, actual in zip(expected, run_hashes(ids.to(dtype), ids >= 0, 4), strict=True):
         assert all(torch.equal(one, other.long()) for one, other in zip(correct[:2], actual[:2], strict=True))
-    ngrams = ngrams_of(4, ngram_hash_bits=24)
+    ngrams = ngrams_of(4)
     in_graph = [keys.long() for keys, _ in ngrams._keys(ids.to(dtype), ids >= 0)]
     monkeypatch.undo()
     for (keys, _), traced in zip(ngrams._keys(ids, ids >= 0), in_graph, strict=True):
@@ -58,34 +55,27 @@ def test_hashes_of_ngrams_in_a_graph_are_exact_in_float32(dtype: torch.dtype, mo
 
 
 @pytest.mark.parametrize("before", [(), (7,), (5, 9)], ids=str)
-@pytest.mark.parametrize("hash_bits", [24, 64])
-def test_few_of_a_vocabulary_share_a_row(before: tuple[int, ...], hash_bits: int) -> None:
+def test_few_of_a_vocabulary_share_a_row(before: tuple[int, ...]) -> None:
     ids = torch.arange(1, 30_000)
     runs = torch.stack([torch.full_like(ids, token) for token in before] + [ids], 1)
-    ngrams = ngrams_of(len(before) + 1, ngram_hash_bits=hash_bits)
+    ngrams = ngrams_of(len(before) + 1)
     *_, (keys, _) = ngrams._keys(runs, runs > 0)
     assert len((keys % 2**18).unique()) > 0.9 * len(ids)  # of random rows 0.945
 
 
-def test_a_classifier_keeps_the_hash_that_it_was_saved_with(tmp_path: Path) -> None:
+@pytest.mark.parametrize("saved_bits", [None, 64])
+def test_a_classifier_with_another_hash_is_refused(saved_bits: int | None, tmp_path: Path) -> None:
     ids = torch.arange(1, 12)[None]
-    for hash_bits in (64, 24):
-        fields: dict[str, Any] = {"ngram_buckets": 64, "ngram_hash_bits": hash_bits}
-        model = tiny_model("StarTransformer", "ForSequenceClassification", **fields).eval()
-        torch.nn.init.normal_(model.classifier.ngrams.weight)
-        folder = tmp_path / str(hash_bits)
-        model.save_pretrained(folder)
-        path = folder / "config.json"
-        saved = json.loads(path.read_text(encoding="utf-8"))
-        assert saved["ngram_hash_bits"] == hash_bits
-        if hash_bits == 64:  # as earlier versions wrote it
-            del saved["ngram_hash_bits"]
-            path.write_text(json.dumps(saved), encoding="utf-8")
-        for options in ({}, {"num_labels": 3}):
-            loaded = type(model).from_pretrained(folder, ignore_mismatched_sizes=True, **options)
-            assert loaded.config.ngram_hash_bits == hash_bits
-        assert torch.equal(type(model).from_pretrained(folder)(ids).logits, model(ids).logits)
-    assert StarTransformerConfig(ngram_buckets=64).ngram_hash_bits == 24
+    model = tiny_model("StarTransformer", "ForSequenceClassification", ngram_buckets=64).eval()
+    torch.nn.init.normal_(model.classifier.ngrams.weight)
+    model.save_pretrained(tmp_path)
+    assert torch.equal(type(model).from_pretrained(tmp_path)(ids).logits, model(ids).logits)
+    path = tmp_path / "config.json"
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    assert saved.pop("ngram_hash_bits") == 24
+    path.write_text(json.dumps(saved if saved_bits is None else {**saved, "ngram_hash_bits": saved_bits}))
+    with pytest.raises(ValueError, match=r"before 0\.2.*train it again"):
+        type(model).from_pretrained(tmp_path)
 
 
 def test_shares_of_tokens_add_up_to_the_logits() -> None:

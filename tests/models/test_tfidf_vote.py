@@ -17,7 +17,8 @@ from torch_modes import compiled
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from modeling_star import StarTransformerConfig
-from modeling_star.models.token_runs import PRIME, TfidfTerms, TfidfVote, binary_search, real_tokens_first, run_keys
+from modeling_star.models.sorted_keys import binary_search
+from modeling_star.models.token_runs import PRIME, TfidfTerms, TfidfVote, real_tokens_first, run_keys
 
 
 Run = tuple[int, ...]

@@ -17,12 +17,12 @@ from sklearn.linear_model import LogisticRegression
 from task_samples import Parsed
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from modeling_star import StarClassifier, StarTransformerConfig
+from modeling_star import StarClassifier
 from modeling_star.models.token_runs import TfidfTerms
 from modeling_star.runs.run import load_task, run_once
-from modeling_star.tasks import tfidf_vote
+from modeling_star.tasks import tfidf_terms
 from modeling_star.tasks.sequence_classification import ClassificationTask
-from modeling_star.tasks.tfidf_vote import calibrated, fit_terms, linear_logits, log_loss
+from modeling_star.tasks.tfidf_terms import calibrated, fit_terms, linear_logits, log_loss
 
 
 def some_texts(count: int, seed: int, kinds: int = 2) -> tuple[list[list[int]], np.ndarray]:
@@ -40,8 +40,7 @@ def some_texts(count: int, seed: int, kinds: int = 2) -> tuple[list[list[int]], 
 @pytest.mark.parametrize("kinds", [2, 3])
 def test_the_fit_is_that_of_scikit_learn_on_its_own_features(kinds: int) -> None:
     (train, labels), (validation, expected) = some_texts(90, 0, kinds), some_texts(30, 1, kinds)
-    config = StarTransformerConfig(num_labels=kinds)
-    terms = fit_terms(train, labels, validation, expected, config, 2)
+    terms = fit_terms(train, labels, validation, expected, kinds, 2)
 
     vectorizer = TfidfVectorizer(
         ngram_range=(1, 2), sublinear_tf=True, min_df=2, max_df=len(train) - 1, token_pattern=r"\d+"
@@ -57,18 +56,17 @@ def test_the_fit_is_that_of_scikit_learn_on_its_own_features(kinds: int) -> None
     scale = 0.5 + np.max(ratios, axis=0)
     fits = [
         LogisticRegression(C=strength, max_iter=1000).fit(features.multiply(scale), labels)
-        for strength in tfidf_vote.STRENGTHS
+        for strength in tfidf_terms.STRENGTHS
     ]
     probabilities = [fit.predict_proba(held_out.multiply(scale)) for fit in fits]
     losses = [-np.log(each[np.arange(len(expected)), expected]).mean() for each in probabilities]
-    found = softmax(linear_logits(terms, config, validation), axis=-1)
+    found = softmax(linear_logits(terms, validation), axis=-1)
     assert found == pytest.approx(probabilities[int(np.argmin(losses))], abs=0.01)
     assert (found.argmax(1) == expected).mean() > 0.7
 
 
 def test_several_labels_have_a_regression_each() -> None:
     (train, classes), (validation, expected) = some_texts(90, 0, 3), some_texts(30, 1, 3)
-    config = StarTransformerConfig(num_labels=5, problem_type="multi_label_classification")
 
     def labels_of(classes: np.ndarray) -> np.ndarray:
         rows = np.zeros((len(classes), 5))
@@ -78,8 +76,8 @@ def test_several_labels_have_a_regression_each() -> None:
         rows[1::3, 2] = classes[1::3] == 2
         return rows
 
-    terms = fit_terms(train, labels_of(classes), validation, labels_of(expected), config, 2)
-    found = expit(linear_logits(terms, config, validation))
+    terms = fit_terms(train, labels_of(classes), validation, labels_of(expected), 5, 2)
+    found = expit(linear_logits(terms, validation))
     assert ((found[:, 0] > 0.5) == (expected == 0)).mean() > 0.7
     assert ((found[:, 1] > 0.5) == (expected != 1)).mean() > 0.7
     assert found[:, 3].max() < 0.01
@@ -88,23 +86,22 @@ def test_several_labels_have_a_regression_each() -> None:
 
 def test_a_class_without_texts_is_never_predicted() -> None:
     (train, labels), (validation, expected) = some_texts(60, 0), some_texts(20, 1)
-    config = StarTransformerConfig(num_labels=4)
-    terms = fit_terms(train, labels * 2 + 1, validation, expected * 2 + 1, config, 1)
-    assert softmax(linear_logits(terms, config, validation), axis=-1)[:, [0, 2]].max() < 1e-6
+    terms = fit_terms(train, labels * 2 + 1, validation, expected * 2 + 1, 4, 1)
+    assert softmax(linear_logits(terms, validation), axis=-1)[:, [0, 2]].max() < 1e-6
 
 
 def test_texts_without_a_common_run_have_no_terms() -> None:
     texts = [[1, 10 * row + 5] for row in range(1, 9)]
-    assert fit_terms(texts, np.arange(8) % 2, texts, np.arange(8) % 2, StarTransformerConfig(num_labels=2), 1) is None
+    assert fit_terms(texts, np.arange(8) % 2, texts, np.arange(8) % 2, 2, 1) is None
 
 
 def test_the_most_frequent_terms_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tfidf_vote, "MOST_TERMS", 2)
+    monkeypatch.setattr(tfidf_terms, "MOST_TERMS", 2)
     texts = [[7, 8, 8], [7, 8, 5], [7, 5, 9], [7, 5, 9], [8, 6], [8]]
     labels = np.array([0, 1, 0, 1, 0, 1])
-    terms = fit_terms(texts, labels, texts, labels, StarTransformerConfig(num_labels=2), 1)
+    terms = fit_terms(texts, labels, texts, labels, 2, 1)
     empty = TfidfTerms(terms.keys, terms.idf, torch.eye(2), torch.zeros(2))
-    found = linear_logits(empty, StarTransformerConfig(num_labels=2), [[7], [8], [5], [9], [6]])
+    found = linear_logits(empty, [[7], [8], [5], [9], [6]])
     assert (found.max(1) > 0).tolist() == [True, True, False, False, False]
 
 

@@ -13,13 +13,12 @@ from transformers import BertForMaskedLM, EvalPrediction, PreTrainedModel
 from modeling_star.data.collators import MaskingCollator, MaskingUnits
 from modeling_star.data.packing import Chunk
 from modeling_star.tasks.masked_lm import (
-    MaskedLoss,
     MaskedScores,
     Pretrainer,
-    chosen_logits,
     logits_at,
     with_a_mask,
 )
+from modeling_star.training.losses import MaskedLoss, chosen_logits
 
 
 # Lengths of the documents of three blocks.
@@ -49,10 +48,10 @@ def pieces() -> list[list[Chunk]]:
     return blocks
 
 
-def collator(probability: float = 0.5, columns: int | None = 12) -> MaskingCollator:
+def collator(probability: float = 0.5) -> MaskingCollator:
     special = np.zeros(TINY["vocab_size"], dtype=bool)
     special[:2] = True
-    return MaskingCollator(1, 0, special, MaskingUnits(None), probability, columns)
+    return MaskingCollator(1, 0, special, MaskingUnits(None), probability)
 
 
 def trainer_of(model: PreTrainedModel, tmp_path: Any, **arguments: Any) -> Pretrainer:
@@ -62,7 +61,7 @@ def trainer_of(model: PreTrainedModel, tmp_path: Any, **arguments: Any) -> Pretr
         model=model,
         args=TrainingArguments(str(tmp_path), use_cpu=True, report_to="none", disable_tqdm=True, **arguments),
         data_collator=collator(),
-        compute_loss_func=MaskedLoss(),
+        compute_loss_func=MaskedLoss("masked_lm"),
         compute_metrics=MaskedScores(),
         eval_dataset=pieces(),
     )
@@ -81,7 +80,7 @@ def gradients_of(loss: Tensor, model: PreTrainedModel) -> dict[str, Tensor]:
 def test_packed_documents_have_the_loss_and_gradients_of_one_document_at_a_time(kind: str, tmp_path: Any) -> None:
     model = model_of(kind).eval()  # without dropout, which BERT has
     batch = collator()(pieces())
-    assert batch["input_ids"].shape == (3, 12)
+    assert batch["input_ids"].shape == (7, 9)
     losses, count = [], 0
     for block in pieces():
         for piece in block:
@@ -142,7 +141,7 @@ def test_evaluation_is_over_all_hidden_tokens_whatever_the_batches(batch_size: i
     total, count, right = 0.0, 0, 0
     for block in pieces():
         for piece in block:
-            alone = collator(columns=None)([[piece]])
+            alone = collator()([[piece]])
             with torch.no_grad():
                 logits = model.eval()(input_ids=alone["input_ids"]).logits[0]
             for place, label in enumerate(alone["labels"][0].tolist()):
@@ -154,7 +153,7 @@ def test_evaluation_is_over_all_hidden_tokens_whatever_the_batches(batch_size: i
     assert measured["eval_perplexity"] == pytest.approx(np.exp(total / count), rel=1e-5)
     assert measured["eval_masked_accuracy"] == right / count
     # Label smoothing is of training alone.
-    trainer.compute_loss_func = MaskedLoss(smoothing=0.3)
+    trainer.compute_loss_func = MaskedLoss("masked_lm", smoothing=0.3)
     assert trainer.evaluate()["eval_loss"] == measured["eval_loss"]
 
 

@@ -4,7 +4,6 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -113,7 +112,7 @@ def test_a_high_accuracy_of_words_outside_of_entities_is_pointed_out(
     file = write_rows(tmp_path / "rows.jsonl", rows)
     *groups, training = parsed(TaggingTask, f"--train_file={file}", f"--validation_file={file}", "--report_to=none")
     results = {"eval_f1": f1, "eval_accuracy": accuracy, "eval_samples": 3}
-    load_task(TaggingTask, *groups).compare(SimpleNamespace(args=training), results)
+    load_task(TaggingTask, *groups).compare(training, results)
     assert results["dictionary_eval_f1"] == results["frequent_eval_f1"] == 0
     assert ("outside of entities" in caplog.text) == warned
 

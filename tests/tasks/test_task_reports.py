@@ -18,10 +18,10 @@ from modeling_star.data.readers import read_file
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.evaluation.reports import score_lines
 from modeling_star.runs.run import load_task, run_once
-from modeling_star.tasks import tfidf_baseline
+from modeling_star.tasks import tfidf
 from modeling_star.tasks.question_answering import ReadingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
-from modeling_star.tasks.tfidf_baseline import tfidf_scores
+from modeling_star.tasks.tfidf import tfidf_scores
 from modeling_star.tasks.token_classification import TaggingTask
 
 
@@ -168,7 +168,7 @@ def test_a_classifier_is_compared_with_tfidf(
     results = results_of("with")
     assert (results["tfidf_eval_accuracy"], results["tfidf_test_accuracy"]) == (1.0, 1.0)
     assert results["eval_accuracy"] < 1
-    assert "below that of TF-IDF" in caplog.text
+    assert "of a baseline (TF-IDF with logistic regression)" in caplog.text
     line = rf"test accuracy {results['test_accuracy']:.3f};.* 1\.000, on the same 40 rows"
     assert re.match(line, score_lines(results, "accuracy")[0])
     assert re.search(line, (tmp_path / "with" / "README.md").read_text(encoding="utf-8"))
@@ -176,16 +176,19 @@ def test_a_classifier_is_compared_with_tfidf(
 
 
 def test_tfidf_is_not_fitted_where_it_cannot_be(
-    parsed: Callable[..., Parsed], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    parsed: Callable[..., Parsed],
+    pieces: PreTrainedTokenizerFast,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     def scores(rows: list[dict[str, Any]], *given: str) -> dict[str, float]:
         file = write_rows(tmp_path / "rows.jsonl", rows)
         *groups, training = parsed(ClassificationTask, f"--train_file={file}", "--validation_fraction=0.5", *given)
-        return tfidf_scores(load_task(ClassificationTask, *groups), training)
+        return tfidf_scores(load_task(ClassificationTask, *groups), pieces, training)
 
-    rows = [{"text": f"text {number}", "label": "ab"[number % 2]} for number in range(8)]
+    rows = [{"text": f"{['Ann', 'It'][number % 2]} sees", "label": "ab"[number % 2]} for number in range(8)]
     assert scores(rows)
     assert scores([{**row, "text": "?!"} for row in rows]) == {}
     assert scores([{**row, "label": number / 3} for number, row in enumerate(rows)]) == {}
-    monkeypatch.setattr(tfidf_baseline, "MOST_TEXTS", 3)
+    monkeypatch.setattr(tfidf, "MOST_TEXTS", 3)
     assert scores(rows) == {}

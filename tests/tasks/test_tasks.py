@@ -1,29 +1,33 @@
 """The tasks: how flags reach data, features, model and trainer, before anything is trained."""
 
-import random
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 from script_samples import read_rows, write_rows, write_typeless_tokenizer
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
 from task_samples import ROWS, TINY, Parsed, parts_of, trainer_of
-from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, Trainer, TrainingArguments, pipeline
 
 from modeling_star import StarTransformerConfig
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
-from modeling_star.inference.tfidf import NUMBERS, TERMS, TfidfClassifier
+from modeling_star.files import MANIFEST, write_manifest
+from modeling_star.inference import Predictor
+from modeling_star.inference.tfidf import NUMBERS, TERMS
 from modeling_star.runs.run import load_task, run, run_once
 from modeling_star.tasks.distillation import DistillTaggingTask
 from modeling_star.tasks.masked_lm import PretrainingTask
 from modeling_star.tasks.question_answering import ReadingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
-from modeling_star.tasks.tfidf_baseline import run_tfidf
+from modeling_star.tasks.tfidf import run_tfidf
 from modeling_star.tasks.token_classification import TaggingTask
 from modeling_star.training.arguments import (
     ClassificationModelArguments,
@@ -199,53 +203,50 @@ def test_tfidf_uses_class_weights(task_of: Callable[..., Any], tmp_path: Path) -
     assert "b" in predicted("balanced")
 
 
-@pytest.mark.parametrize("kinds", [2, 12])
-def test_tfidf_reads_words_alone_where_pairs_are_too_many(
-    kinds: int, task_of: Callable[..., Any], tmp_path: Path
-) -> None:
-    """Two classes differ in a pair of words; of twelve, each has a word of its own in long texts."""
-    chance = random.Random(0)
-
-    def text(label: int) -> str:
-        words = [f"w{chance.randrange(100)}" for _ in range(100 if kinds > 2 else 6)]
-        known = [f"class{label}"] if kinds > 2 else ["very", "good"] if label else ["good", "very"]
-        return " ".join([*words, *known, *words[:3]])
-
-    for split, count in (("train", 10 * kinds), ("validation", 10 * kinds)):
-        rows = [{"text": text(index % kinds), "label": f"l{index % kinds}"} for index in range(count)]
-        write_rows(tmp_path / f"{split}.jsonl", rows)
-    files = [f"--{split}_file={tmp_path}/{split}.jsonl" for split in ("train", "validation")]
-    folder = tmp_path / "run"
-    run_tfidf(task_of(ClassificationTask, *files), TrainingArguments(str(folder), report_to="none"))
-    vectorizer, _ = TfidfClassifier.load(folder).pipeline
-    assert vectorizer.ngram_range == ((1, 2) if kinds == 2 else (1, 1))
-
-
 @pytest.mark.parametrize("letters", ["Latin", "Chinese"])
-def test_a_saved_tfidf_model_predicts_the_same(letters: str, task_of: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_saved_tfidf_model_is_a_classifier_that_predicts_the_same(
+    letters: str, task_of: Callable[..., Any], tmp_path: Path
+) -> None:
     words = {"Latin": ["good film", "bad plot", "so so, Mary"], "Chinese": ["好电影", "坏剧情", "还行吧"]}[letters]
     rows = write_rows(tmp_path / "rows.jsonl", [{"text": word, "label": word[0]} for word in words * 4])
     files = [f"--{split}_file={rows}" for split in ("train", "validation", "test")]
     folder = tmp_path / "run"
     run_tfidf(task_of(ClassificationTask, *files), TrainingArguments(str(folder), report_to="none", do_predict=True))
-    loaded = TfidfClassifier.load(folder)
     predictions = read_rows(folder / "report" / "predictions_test.jsonl")
-    scores = np.exp(loaded.log_probabilities([row["text"] for row in predictions]))
-    assert [loaded.labels[place] for place in scores.argmax(-1)] == [row["predicted"] for row in predictions]
-    assert scores.max(-1).round(4).tolist() == [row["score"] for row in predictions]
-    again = tmp_path / "again"
-    loaded.save(again)
-    for name in (TERMS, NUMBERS):
-        assert (again / name).read_bytes() == (folder / name).read_bytes()
+    found = Predictor(folder).predict([row["text"] for row in predictions])
+    assert [each[0]["label"] for _, each in found] == [row["predicted"] for row in predictions]
+    assert [each[0]["score"] for _, each in found] == pytest.approx([row["score"] for row in predictions], abs=1e-4)
+    classifier = pipeline("text-classification", str(folder))
+    assert classifier(words)[0]["score"] == pytest.approx(found[0][1][0]["score"], abs=1e-6)
+
+
+@pytest.fixture
+def earlier_tfidf(tmp_path: Path) -> tuple[Path, TfidfVectorizer, LogisticRegression]:
+    """A model as version 0.2 saved it, and what it was made of."""
+    texts = ["good film", "bad plot", "good plot", "bad film"] * 3
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b", sublinear_tf=True)
+    regression = LogisticRegression().fit(vectorizer.fit_transform(texts), [1, 0, 1, 0] * 3)
+    options = {name: vectorizer.get_params()[name] for name in ("analyzer", "ngram_range", "token_pattern")}
+    numbers = {"idf": vectorizer.idf_, "weights": regression.coef_, "bias": regression.intercept_}
+    save_arrays({**numbers, "classes": regression.classes_}, tmp_path / NUMBERS)
+    terms = vectorizer.get_feature_names_out().tolist()
+    content = {"labels": ["no", "yes", "never"], "vectorizer": options, "terms": terms}
+    (tmp_path / TERMS).write_text(json.dumps(content), encoding="utf-8")
+    write_manifest(tmp_path, (TERMS, NUMBERS))
+    return tmp_path, vectorizer, regression
+
+
+def test_a_tfidf_model_of_an_earlier_version_predicts(earlier_tfidf: tuple[Path, Any, Any]) -> None:
+    folder, vectorizer, regression = earlier_tfidf
+    [(_, found)] = Predictor(folder).predict(["good film, bad plot"])
+    (no, yes) = regression.predict_proba(vectorizer.transform(["good film, bad plot"]))[0].tolist()
+    assert {each["label"]: each["score"] for each in found} == pytest.approx({"no": no, "yes": yes, "never": 0})
     (folder / TERMS).write_text((folder / TERMS).read_text().replace('"terms": [', '"terms": ["one more",'))
-    with pytest.raises(UserError, match="as it was written"):
-        TfidfClassifier.load(folder)
-    (folder / "manifest.json").unlink()
-    with pytest.raises(UserError, match="two runs"):
-        TfidfClassifier.load(folder)
-    (folder / NUMBERS).unlink()
-    with pytest.raises(UserError, match="without its model"):
-        TfidfClassifier.load(folder)
+    for name, message in ((MANIFEST, "as it was written"), (NUMBERS, "two runs"), (None, "without its model")):
+        with pytest.raises(UserError, match=message):
+            Predictor(folder).predict(["good"])
+        if name is not None:
+            (folder / name).unlink()
 
 
 # The saved tokenizer

@@ -13,7 +13,6 @@ from datasets import Dataset, DatasetDict
 from script_runner import ROOT, SCRIPTS
 from task_samples import GROUPS, ROWS, flags
 
-from modeling_star.commands.mlm import PRETRAINING_DEFAULTS
 from modeling_star.commands.parser import RECIPE_KEYS, parse
 from modeling_star.data import splits
 from modeling_star.runs.run import load_task
@@ -202,7 +201,7 @@ def test_an_unknown_flag_or_key_is_named_with_a_similar_one(monkeypatch: pytest.
         *(("--lr=1", "--learning_rate?"), ("--batch_size=8", "--per_device_train_batch_size?")),
         *(("--max_length=8", "--max_seq_length?"), ("--model=x", "--model_name_or_path?")),
         *(("--train=x", "--train_file?"), ("--test=x", "--test_file?"), ("--output=x", "--output_dir?")),
-        *(("--eval_file=x", "--validation_file?"), ("--hidden_size=8", "--config_overrides hidden_size=192?")),
+        *(("--eval_file=x", "--validation_file?"), ("--hidden_size=8", "--config_overrides hidden_size=192")),
         ("--device=cuda", "--use_cpu"),
         ("--token=x", "HF_TOKEN"),
         ("--overwrite_output_dir", "delete the folder"),

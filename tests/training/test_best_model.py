@@ -9,7 +9,7 @@ from task_samples import Parsed, flags
 from transformers import TrainingArguments
 
 from modeling_star.errors import UserError
-from modeling_star.evaluation.metrics import metrics_for
+from modeling_star.evaluation.task_metrics import metrics_for
 from modeling_star.tasks.masked_lm import PretrainingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.tasks.token_classification import TaggingTask

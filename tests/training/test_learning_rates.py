@@ -11,10 +11,9 @@ from task_samples import TINY, Parsed, trainer_of
 from transformers import BertConfig, BertModel
 
 from modeling_star.data.tokenizers import train_tokenizer
-from modeling_star.runs.run import separate_rates
 from modeling_star.tasks.masked_lm import PretrainingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
-from modeling_star.training.learning_rates import learning_rates
+from modeling_star.training.trainer import learning_rates, separate_rates
 
 
 HEAD, ENCODER = 1e-3, 1e-4

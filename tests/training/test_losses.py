@@ -73,9 +73,7 @@ def test_the_flags_of_the_loss_reach_it(parsed: Callable[..., Parsed]) -> None:
         ClassificationTask, "--class_weights=balanced", "--label_smoothing_factor=0.2", "--validation_fraction=0"
     )
     task = load_task(ClassificationTask, model, data, run)
-    loss = loss_of(
-        task.metrics.task, weighting=run.class_weights, smoothing=training.label_smoothing_factor, data=task.data
-    )
+    loss = loss_of(task, torch.nn.Linear(1, 1), training)
     assert loss.smoothing == 0.2
     assert loss.weights is not None
     # One row is of the one class, seven of the other.
@@ -86,9 +84,10 @@ def test_the_loss_of_a_split_of_questions_is_that_of_its_spans() -> None:
     torch.manual_seed(0)
     start, end, labels = torch.randn(4, 6), torch.randn(4, 6), torch.tensor([[0, 2], [1, 5], [3, 3], [4, 5]])
     loss = SpanLoss("reading")
-    predictions = loss.preprocess_logits((start, end), labels)
+    outputs = {"start_logits": start, "end_logits": end}
+    predictions = loss.predictions(outputs), loss.of_outputs(outputs, labels)
     scores = MetricsWithLoss(lambda _: {})(EvalPrediction(predictions=predictions, label_ids=labels))
-    assert scores["loss"] == pytest.approx(loss({"start_logits": start, "end_logits": end}, labels).item())
+    assert scores["loss"] == pytest.approx(loss(outputs, labels).item())
 
 
 def test_the_loss_of_a_split_with_a_crf_is_that_of_the_model() -> None:
@@ -97,8 +96,7 @@ def test_the_loss_of_a_split_with_a_crf_is_that_of_the_model() -> None:
     model = tiny_model("StarTransformer", "ForTokenClassification", use_crf=True).eval()
     with torch.no_grad():
         output = model(**batch)
-    outputs = tuple(output[name] for name in CRFLoss.outputs)
-    predictions = CRFLoss().preprocess_logits(outputs, batch["labels"])
+    predictions = output.paths, CRFLoss().of_outputs(output, batch["labels"])
     scores = MetricsWithLoss(lambda _: {})(EvalPrediction(predictions=predictions, label_ids=batch["labels"]))
     assert scores["loss"] == pytest.approx(output.loss.item(), rel=1e-5)
 
@@ -112,17 +110,11 @@ def test_a_split_is_scored_alike_where_a_tagger_with_a_crf_records_its_states(re
         expected, alone = model(**batch), model(**{name: x for name, x in batch.items() if name != "labels"})
     for name in recorded:
         setattr(model.config, name, True)
-    loss = CRFLoss()
-    trainer = StarTrainer(
-        model,
-        TrainingArguments(str(tmp_path), report_to=[], use_cpu=True),
-        preprocess_logits_for_metrics=loss.preprocess_logits,
-    )
-    _, outputs, labels = trainer.prediction_step(model, batch, prediction_loss_only=False)
-    paths, sums = loss.preprocess_logits(outputs, labels)
+    trainer = StarTrainer(model, TrainingArguments(str(tmp_path), report_to=[], use_cpu=True))
+    trainer.loss = CRFLoss()
+    _, (paths, sums), _ = trainer.prediction_step(model, batch, prediction_loss_only=False)
     assert torch.equal(paths, expected.paths)
     torch.testing.assert_close(sums[:, 0], expected.sequence_losses)
-    _, outputs, _ = trainer.prediction_step(
-        model, {name: x for name, x in batch.items() if name != "labels"}, prediction_loss_only=False
-    )
-    assert torch.equal(loss.preprocess_logits(outputs, None), alone.paths)
+    unlabelled = {name: x for name, x in batch.items() if name != "labels"}
+    _, paths, _ = trainer.prediction_step(model, unlabelled, prediction_loss_only=False)
+    assert torch.equal(paths, alone.paths)

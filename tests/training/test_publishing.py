@@ -56,7 +56,7 @@ def test_errors_of_the_hub_are_user_errors(
 
 
 def test_a_tfidf_model_is_not_published(tmp_path: Path) -> None:
-    (tmp_path / "arguments.json").write_text('{"model_type": "tfidf"}', encoding="utf-8")
+    (tmp_path / "tfidf.json").write_text("{}", encoding="utf-8")
     with pytest.raises(UserError, match="TF-IDF"):
         publishing.files_to_share(tmp_path)
 

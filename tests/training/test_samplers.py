@@ -14,8 +14,7 @@ from torch.utils.data import DataLoader
 from transformers import DataCollatorWithPadding, TrainingArguments
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from modeling_star.training.samplers import ShuffledLengthGroups, TokenBatches
-from modeling_star.training.trainer import StarTrainer
+from modeling_star.training.trainer import ShuffledLengthGroups, StarTrainer, TokenBatches
 
 
 # 12 full batches and a short one; what an example is shows in its first token.

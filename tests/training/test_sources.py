@@ -10,8 +10,8 @@ from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
 from modeling_star.errors import UserError
+from modeling_star.sources import check_exists
 from modeling_star.training.named_models import loading
-from modeling_star.training.sources import check_exists
 
 
 @pytest.fixture

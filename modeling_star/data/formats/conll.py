@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from ...errors import UserError
 from ...models.tag_schemes import entity_tag
-from ..files import FORMATS, Options, copied_rows, ending_of, open_text, reading
+from ..detect import CONLL, DataFile, Head
+from ..files import Options, copied_rows
 from .conll_layout import (
     DOCUMENT,
     GLOBAL_COLUMNS,
@@ -29,52 +30,76 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _TAGGER_COLUMNS = {"_", "tokens", "words", "token", "form", "tags", "upos"}
-_LINES_CHECKED = 1000
 
 
-def read(path: Path, options: Options) -> Dataset:
+def recognise(head: Head, options: Options) -> Layout | None:
+    """The layout of a CoNLL file; `None` for tables and lines of texts."""
+    names, is_text = options.column_names, head.ending == ".txt"
+    if not head.content or (is_text and options.sample_by):
+        return None
+    may_be_other = head.ending in (".csv", ".tsv") or (options.as_texts and head.ending not in CONLL)
+    if names and (is_text or may_be_other):
+        is_conll = has_sentences(head, names) or (not is_text and _has_tags(head))
+    else:
+        is_conll = not may_be_other or _has_tags(head)
+    return find_layout(head, names) if is_conll else None
+
+
+def read(file: DataFile) -> Dataset:
     """All sentences of a file. Tabs or blanks are between its columns; in a `.csv` commas, semicolons or tabs."""
     import pyarrow
 
-    layout = _layout(path, options.column_names)
-    types = dict.fromkeys(layout.columns.values(), pyarrow.list_(pyarrow.string()))
-    return copied_rows(path, options, types, _rows(path, layout))
+    _check(file)
+    types = dict.fromkeys(file.found.columns.values(), pyarrow.list_(pyarrow.string()))
+    return copied_rows(file.path, file.options, types, _rows(file))
 
 
-def stream(path: Path, options: Options) -> Iterator[dict[str, list[str]]]:
+def stream(file: DataFile) -> Iterator[dict[str, list[str]]]:
     """The sentences of a file."""
-    layout = _layout(path, options.column_names)
-    names = list(layout.columns.values())
-    for row in _rows(path, layout):
+    _check(file)
+    names = list(file.found.columns.values())
+    for row in _rows(file):
         yield dict(zip(names, row))  # noqa: B905 (as in `tables`)
 
 
-def _rows(path: Path, layout: Layout) -> Iterator[list[list[str]]]:
-    indices = list(layout.columns)
-    for sentence in _sentences(path, layout):
+def has_columns(file: DataFile, column_names: Sequence[str]) -> bool:
+    """Whether a file has as many columns as there are names."""
+    return file.found.width == len(column_names)
+
+
+def columns_like(file: DataFile, other: DataFile) -> list[str] | None:
+    """The columns of another file, for a file that has as many and does not name them; else `None`."""
+    own, layout = file.found, other.found
+    if ".txt" in (file.head.ending, other.head.ending) or own.is_named or layout.split or own.width != layout.width:
+        return None
+    return [layout.columns.get(index, "_") for index in range(own.width)]
+
+
+def _rows(file: DataFile) -> Iterator[list[list[str]]]:
+    indices = list(file.found.columns)
+    for sentence in _sentences(file.head, file.found):
         cells = list(zip(*sentence, strict=True))
         yield [list(cells[index]) for index in indices]
 
 
-def _layout(path: Path, column_names: Sequence[str] | None) -> Layout:
-    """The layout of a file, which is shown where it is not the usual one."""
-    layout = find_layout(path, _first_lines(path), column_names)
+def _check(file: DataFile) -> None:
+    """Raise an error for a file that has no words with tags; show a layout that is not the usual one."""
+    path, layout = file.path, file.found
     if layout.problem is not None:
         raise UserError(f"{path} {layout.problem}")
     if layout.header is not None and not layout.is_named:
         logger.warning("%s: the first line, %r, is read as a header line, since it has no tag.", path, layout.header)
-    if not column_names:
+    if not file.options.column_names:
         _show(path, layout)
-    return layout
 
 
-def _sentences(path: Path, layout: Layout) -> Iterator[Sequence[Sequence[str]]]:
+def _sentences(head: Head, layout: Layout) -> Iterator[Sequence[Sequence[str]]]:
     """The cells of each line of each sentence."""
     separator, width, blank, header, split = layout.separator, layout.width, layout.blank, layout.header, layout.split
     number, group, end = layout.number, layout.group, layout.end
     has_marks = number is not None or group is not None or end is not None
     sentence: list[Sequence[str]] = []
-    with open_text(path) as lines:
+    with head.open() as lines:
         for line_number, line in enumerate(lines, 1):
             line = line.strip("\r\n")
             if not line.strip(blank) or line == header:
@@ -95,7 +120,7 @@ def _sentences(path: Path, layout: Layout) -> Iterator[Sequence[Sequence[str]]]:
                 continue
             if len(cells) != width or not cells[0] or not cells[-1] or is_comment is None:
                 raise UserError(
-                    f"{path}, line {line_number} is {line[:80]!r}, which is no word: others have {width} columns"
+                    f"{head.path}, line {line_number} is {line[:80]!r}, which is no word: others have {width} columns"
                     f"{' with other tags' if is_comment is None else ''}. Write one word per line with all columns, "
                     "and an empty line after each sentence."
                 )
@@ -104,8 +129,8 @@ def _sentences(path: Path, layout: Layout) -> Iterator[Sequence[Sequence[str]]]:
                 if len(set(map(len, parts))) > 1:
                     counts = " and ".join(str(len(part)) for part in parts)
                     raise UserError(
-                        f"{path}, line {line_number} is {line[:80]!r}, with {counts} words and tags. Write as many "
-                        "tags as words in each line."
+                        f"{head.path}, line {line_number} is {line[:80]!r}, with {counts} words and tags. Write as "
+                        "many tags as words in each line."
                     )
                 yield list(zip(*parts, strict=True))
                 continue
@@ -157,50 +182,29 @@ def _show(path: Path, layout: Layout) -> None:
     )
 
 
-def _first_lines(path: Path) -> list[str]:
-    """The first lines up to a thousand that may be words."""
-    lines: list[str] = []
-    count = 0
-    with reading(path), open_text(path) as file:
-        for line in file:
-            lines.append(line.strip("\r\n"))
-            count += bool(line.strip()) and not line.startswith("#")
-            if count >= _LINES_CHECKED:
-                break
-    return lines
-
-
 # ------ Which files are CoNLL
 
 
-def is_conll(path: Path, column_names: Sequence[str] | None) -> bool:
-    """Whether a `.txt`, `.csv` or `.tsv` file is CoNLL, by the names of its columns or by its tags."""
-    is_text = ending_of(path) == ".txt"
-    if not column_names:
-        return is_text or has_tags(path)
-    return _has_sentences(path, column_names) or (not is_text and has_tags(path))
-
-
-def _has_sentences(path: Path, column_names: Sequence[str]) -> bool:
+def has_sentences(head: Head, column_names: Sequence[str]) -> bool:
     """Whether a file has the columns of a tagger, and empty lines between sentences."""
     is_tagger = any(name in _TAGGER_COLUMNS or name.endswith("_tags") for name in column_names)
-    return is_tagger and _has_gaps(path, _first_lines(path))
+    return is_tagger and _has_gaps(head)
 
 
-def _has_gaps(path: Path, lines: Sequence[str]) -> bool:
+def _has_gaps(head: Head) -> bool:
     """Whether there are empty lines between others."""
-    blank = " \t,;" if ending_of(path) == ".csv" else " \t"
-    return "\n\n" in "\n".join(line.strip(blank) for line in lines).strip()
+    blank = " \t,;" if head.ending == ".csv" else " \t"
+    return "\n\n" in "\n".join(line.strip(blank) for line in head.lines).strip()
 
 
-def has_tags(path: Path) -> bool:
+def _has_tags(head: Head) -> bool:
     """
     Whether a `.txt`, `.csv` or `.tsv` file without column names is CoNLL: words with well-known tags, or with any tags
     below a header line, and empty lines, marks or comments between sentences, unless the first one is very long.
     """
-    lines = _first_lines(path)
+    lines = head.lines
     try:
-        layout = find_layout(path, lines)
+        layout = find_layout(head)
         rows = [layout.cells(line) for line in lines if is_word(line, layout.blank) and line != layout.header]
     except (UserError, csv.Error, ValueError):  # a number of more digits than Python reads
         return False
@@ -213,30 +217,11 @@ def has_tags(path: Path) -> bool:
     has_entities = are_entities and any("-" in kind for kind in layout.kinds)
     tagged = are_known or has_entities
     if layout.split:  # below a header line, `tagging` divides the texts of a table
-        return tagged and (layout.header is None or ending_of(path) == ".txt")
-    is_long = has_entities and (len(rows) >= _LINES_CHECKED or any(line.startswith("#") for line in lines))
+        return tagged and (layout.header is None or head.ending == ".txt")
+    is_long = has_entities and (not head.is_whole or any(line.startswith("#") for line in lines))
     has_marks = any(map(GLOBAL_COLUMNS.match, lines)) or any(map(SENTENCE_END.search, lines))
-    if not (has_marks or is_long or _has_gaps(path, lines)):
+    if not (has_marks or is_long or _has_gaps(head)):
         return False
     if any(" " in word.strip() for word in words):  # texts, unless each has the tag of an entity
         return has_entities
     return tagged or (layout.is_named and len(words) == len(rows))
-
-
-def has_columns(path: Path, column_names: Sequence[str]) -> bool:
-    """Whether a file has as many columns as there are names; a `.txt` has cells with tabs, or a token per line."""
-    if ending_of(path) in FORMATS and ending_of(path) != ".txt":
-        return bool(path.stat().st_size) and find_layout(path, _first_lines(path)).width == len(column_names)
-    lines = [line for line in _first_lines(path) if line.strip()]
-    tabbed = len(column_names) > 1 and all(line.count("\t") == len(column_names) - 1 for line in lines)
-    return bool(lines) and (tabbed or _has_sentences(path, column_names))
-
-
-def columns_like(path: Path, other: Path) -> list[str] | None:
-    """The columns of another file, for a file that has as many and does not name them; else `None`."""
-    if ".txt" in (ending_of(path), ending_of(other)) or 0 in (path.stat().st_size, other.stat().st_size):
-        return None
-    own, layout = (find_layout(each, _first_lines(each)) for each in (path, other))
-    if own.is_named or layout.split or own.width != layout.width:
-        return None
-    return [layout.columns.get(index, "_") for index in range(own.width)]

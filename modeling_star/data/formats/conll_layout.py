@@ -9,13 +9,13 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain, pairwise
-from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import UserError
 from ...models.tag_schemes import IGNORE_INDEX, entity_tag
 from ..columns import PARTS_OF_SPEECH, TAGS, TOKENS
-from ..files import ending_of, no_rows
+from ..detect import Head
+from ..files import no_rows
 from ..labels import entity_names
 
 
@@ -132,9 +132,9 @@ class Layout(NamedTuple):
         return tag in _WORD_CLASSES or (is_hash and not is_lower)
 
 
-def find_layout(path: Path, lines: Sequence[str], given: Sequence[str] | None = None) -> Layout:
+def find_layout(head: Head, given: Sequence[str] | None = None) -> Layout:
     """The layout of a file by its first lines; `given`: the names that the user wrote, "_" for a column to skip."""
-    is_csv = ending_of(path) == ".csv"
+    path, lines, is_csv = head.path, head.lines, head.ending == ".csv"
     blank = string.whitespace + ",;" * is_csv
     # A line that begins with "#" may be a comment: it decides nothing.
     sure = [line for line in lines if is_word(line, blank)]
@@ -342,8 +342,8 @@ def _words(columns: Sequence[_Column], names: Sequence[str]) -> int:
 
 def _main_tags(columns: Sequence[_Column], names: Sequence[str]) -> int | None:
     """
-    The index of the tags: by a known name that is no part of speech, else the first layer of entities, else by a known
-    name, else the last column whose values differ.
+    The index of the tags: a known name but of parts of speech, the first layer of entities, a known name, the last
+    that varies.
     """
     if names:
         folded = {column.index: names[column.index].strip().casefold() for column in columns}

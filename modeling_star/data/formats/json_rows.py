@@ -6,12 +6,14 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
+from ..detect import DataFile, Head
 from ..encodings import HALF_CHARACTER, warn_of_halves
-from ..files import Options, cached_copy, load_file, no_rows, open_bytes, open_text
+from ..files import Options, cached_copy, load_file, no_rows
 
 
 if TYPE_CHECKING:
@@ -24,74 +26,102 @@ _HALF_ESCAPE = re.compile(
 )
 
 
-def read(path: Path, options: Options) -> Dataset:
+class Values:
+    """The values of a file, one after the other where each has a line."""
+
+    def __init__(self, head: Head) -> None:
+        self.head = head
+
+    @cached_property
+    def have_lines(self) -> bool:
+        """Whether a file has an object per line, and is neither a list, nor an object over lines or of rows."""
+        with self.head.open() as lines:
+            first, second = itertools.islice(itertools.chain(filter(str.strip, lines), ("", "")), 2)
+        if first.lstrip().startswith("["):
+            return False
+        try:
+            value = json.loads(first)
+        except ValueError:
+            return False
+        return bool(second) or not _rows_of(value)
+
+    def items(self, unfold: Callable[[Any], list[Any]]) -> Iterator[Any]:
+        """The values; `unfold`: the values in a single one."""
+        values = self._by_line() if self.have_lines else iter(self._block)
+        first = list(itertools.islice(values, 2))
+        yield from itertools.chain(unfold(first[0]) if len(first) == 1 else first, values)
+
+    def _by_line(self) -> Iterator[Any]:
+        with self.head.open() as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    try:
+                        yield json.loads(line)
+                    except json.JSONDecodeError as error:
+                        raise UserError(f"{self.head.path}, line {number} is not valid json ({error}).") from error
+
+    @cached_property
+    def _block(self) -> list[Any]:
+        """The values of a text, one after the other, perhaps with commas between them."""
+        with self.head.open() as file:
+            text = file.read()
+        values, decoder, end = [], json.JSONDecoder(), 0
+        while (start := _BETWEEN.match(text, end).end()) < len(text):
+            try:
+                value, end = decoder.raw_decode(text, start)
+            except json.JSONDecodeError as error:
+                raise UserError(f"{self.head.path}, line {error.lineno} is not valid json ({error}).") from error
+            values.append(value)
+        return values
+
+
+def recognise(head: Head, options: Options) -> Values | None:
+    """Every file with this ending."""
+    if options.column_names:
+        raise UserError(f"{head.path} has column names of its own format: omit --column_names.")
+    return Values(head) if head.content else None
+
+
+def read(file: DataFile) -> Dataset:
     """All rows of a file."""
     from datasets import Dataset
     from datasets.exceptions import DatasetsError
 
-    halves = _rows_with_halves(path)
+    path = file.path
+    halves = _rows_with_halves(file)
     warn_of_halves(path, halves)
 
     def write(copy: Path) -> None:
-        rows = (json.dumps(row, ensure_ascii=False) for row in stream(path, options))
+        rows = (json.dumps(row, ensure_ascii=False) for row in stream(file))
         with open(copy, "w", encoding="utf-8") as lines:
             lines.writelines(HALF_CHARACTER.sub("\ufffd", row) + "\n" for row in rows)
 
     # datasets reads lines. It takes some objects over several lines for one row, and drops halves of characters.
-    lines = path if _has_lines(path) and not halves else cached_copy(path, options, ".jsonl", write)
+    is_read = file.found.have_lines and not halves
+    lines = path if is_read else cached_copy(path, file.options, ".jsonl", write)
     if lines.stat().st_size == 0:
         raise no_rows(path)
     try:
         # datasets does not check the bytes of "utf-8", its default.
-        dataset = load_file("json", lines, options, encoding="utf8")
+        dataset = load_file("json", lines, file.options, encoding="utf8")
         if not any("timestamp[" in str(kind) for kind in dataset.features.arrow_schema.types):
             return dataset
     except (DatasetsError, ValueError):
         pass
     # datasets reads texts such as "2020-01-01" as dates, fails where whole numbers become fractions late in the file,
     # and does not name the line of an error.
-    rows = list(stream(lines, options))
+    rows = list(stream(file if is_read else file._replace(found=Values(Head(lines)))))
     names = dict.fromkeys(name for row in rows for name in row)
     return Dataset.from_dict({name: [row.get(name) for row in rows] for name in names})
 
 
-def stream(path: Path, options: Options) -> Iterator[dict[str, Any]]:
+def stream(file: DataFile) -> Iterator[dict[str, Any]]:
     """The objects of a file, one after the other; halves of characters remain."""
-    for number, item in enumerate(items(path, _unfolded), 1):
+    for number, item in enumerate(file.found.items(_unfolded), 1):
         if not isinstance(item, dict):
             example = '{"text": "a fine film", "label": "positive"}'
-            raise UserError(f"{path}, row {number} is not an object. Write rows as {example}")
+            raise UserError(f"{file.path}, row {number} is not an object. Write rows as {example}")
         yield item
-
-
-def items(path: Path, unfold: Callable[[Any], list[Any]]) -> Iterator[Any]:
-    """The values of a file, one after the other where each has a line."""
-    values = _line_values(path) if _has_lines(path) else _block_values(path)
-    first = list(itertools.islice(values, 2))
-    yield from itertools.chain(unfold(first[0]) if len(first) == 1 else first, values)
-
-
-def _line_values(path: Path) -> Iterator[Any]:
-    with open_text(path) as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                try:
-                    yield json.loads(line)
-                except json.JSONDecodeError as error:
-                    raise UserError(f"{path}, line {number} is not valid json ({error}).") from error
-
-
-def _block_values(path: Path) -> Iterator[Any]:
-    """The values of a text, one after the other, perhaps with commas between them."""
-    with open_text(path) as file:
-        text = file.read()
-    decoder, end = json.JSONDecoder(), 0
-    while (start := _BETWEEN.match(text, end).end()) < len(text):
-        try:
-            value, end = decoder.raw_decode(text, start)
-        except json.JSONDecodeError as error:
-            raise UserError(f"{path}, line {error.lineno} is not valid json ({error}).") from error
-        yield value
 
 
 def _unfolded(value: Any) -> list[Any]:
@@ -116,23 +146,10 @@ def _rows_of(item: Any) -> list[Any]:
     return [{name: cells[number] for name, cells in item.items()} for number in columns[0]]
 
 
-def _has_lines(path: Path) -> bool:
-    """Whether a file has an object per line, and is neither a list, nor an object over lines or with rows in it."""
-    with open_text(path) as lines:
-        first, second = itertools.islice(itertools.chain(filter(str.strip, lines), ("", "")), 2)
-    if first.lstrip().startswith("["):
-        return False
-    try:
-        value = json.loads(first)
-    except ValueError:
-        return False
-    return bool(second) or not _rows_of(value)
-
-
-def _rows_with_halves(path: Path) -> list[int]:
+def _rows_with_halves(file: DataFile) -> list[int]:
     """The numbers of the rows that have an escape of half a character, from 1."""
-    with open_bytes(path) as lines:
+    with file.head.open_bytes() as lines:
         if not any(map(_HALF_ESCAPE.search, lines)):
             return []
-    rows = enumerate(stream(path, Options()), 1)
+    rows = enumerate(stream(file), 1)
     return [number for number, row in rows if HALF_CHARACTER.search(json.dumps(row, ensure_ascii=False))]

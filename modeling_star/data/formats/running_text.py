@@ -1,31 +1,54 @@
 """Read running text: a document per line, paragraph or file."""
 
-from collections.abc import Iterator
-from pathlib import Path
+from __future__ import annotations
 
-import pyarrow
-from datasets import Dataset
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from ..files import Options, copied_rows, open_text
+from ..detect import DataFile, Head
+from ..files import Options, copied_rows
+from .conll import has_sentences
+
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 
 _BLOCK = 10 << 20  # characters that are held at a time
 
 
-def read(path: Path, options: Options) -> Dataset:
+def recognise(head: Head, options: Options) -> str | None:
+    """What a document is, where the user names it or expects texts."""
+    return options.sample_by or ("line" if options.as_texts else None)
+
+
+def read(file: DataFile) -> Dataset:
     """All documents of a file, in the column "text"."""
-    rows = ((text,) for text in _texts(path, options.sample_by))
-    return copied_rows(path, options, {"text": pyarrow.string()}, rows)
+    import pyarrow
+
+    rows = ((text,) for text in texts(file))
+    return copied_rows(file.path, file.options, {"text": pyarrow.string()}, rows)
 
 
-def stream(path: Path, options: Options) -> Iterator[dict[str, str]]:
+def stream(file: DataFile) -> Iterator[dict[str, str]]:
     """The documents of a file."""
-    yield from ({"text": text} for text in _texts(path, options.sample_by))
+    yield from ({"text": text} for text in texts(file))
 
 
-def _texts(path: Path, sample_by: str | None) -> Iterator[str]:
+def texts(file: DataFile) -> Iterator[str]:
     """The documents, divided as `datasets` does."""
-    with open_text(path) as file:
+    return _texts(file.head, file.found)
+
+
+def has_columns(file: DataFile, column_names: Sequence[str]) -> bool:
+    """Whether each line of a `.txt` file has as many cells as there are names, or a word of a sentence."""
+    lines = [line for line in file.head.lines if line.strip()]
+    tabbed = len(column_names) > 1 and all(line.count("\t") == len(column_names) - 1 for line in lines)
+    return bool(lines) and (tabbed or has_sentences(file.head, column_names))
+
+
+def _texts(head: Head, sample_by: str) -> Iterator[str]:
+    with head.open() as file:
         if sample_by == "line":
             for line in file:
                 yield line.rstrip("\n")

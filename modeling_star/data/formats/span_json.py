@@ -1,18 +1,29 @@
 """Json files with labelled spans of characters: doccano, Prodigy, Label Studio, spaCy's pairs, CLUENER."""
 
+from __future__ import annotations
+
 import itertools
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import UserError
 from ...models.tag_schemes import entity_tag
 from ..columns import ONE_WORD, is_rejected
+from ..detect import DataFile, Head
 from ..encodings import HALF_CHARACTER
-from .json_rows import items
-from .spans import NOT_ANNOTATED, Document, Span, SpanFile
+from ..files import Options
+from .json_rows import Values
+from .spans import CLASSES_OF_TEXTS, NOT_ANNOTATED, Document, Span, SpanFile, as_rows
+
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+logger = logging.getLogger(__name__)
 
 
 _SAMPLE = 100  # items by which a format is recognised
@@ -36,79 +47,102 @@ _LABEL = (
     "entity",
 )
 _SURFACE = ("text", "surface", "word", "value", "entity", "mention", "name")
-CLASSES_OF_TEXTS = "Classes of texts are read from csv or json (Label Studio's CSV and JSON-MIN)."
 _Item = Any
 _Parse = Callable[[str, _Item], Iterator[Document]]
 
 
 @dataclass(frozen=True)
 class JsonFormat:
-    """
-    A format of the items of a file.
-
-    Attributes:
-        name: in messages.
-        parse: the documents of an item; most items have one.
-        units: see `SpanFile`.
-    """
+    """The name of a format, the parser of its items into documents, and the units of `SpanFile`."""
 
     name: str
     parse: _Parse
     units: Sequence[str] = SpanFile.units
 
 
-def recognise_json(path: Path) -> JsonFormat | None:
-    """The format of a json file with spans of characters; `None` for other files."""
-    first = list(itertools.islice(_items(path), _SAMPLE))
+class SpanValues(NamedTuple):
+    """The items of a file, and their format."""
+
+    values: Values
+    format: JsonFormat
+
+
+def recognise(head: Head, options: Options) -> SpanValues | None:
+    """The format of a json file with spans of characters; `None` for others, and for rows that are read as such."""
+    if not head.content:
+        return None
+    values = Values(head)
+    format = _recognise(list(itertools.islice(values.items(_unfolded), _SAMPLE)))
+    if format is None or (isinstance(format.parse, JsonRows) and not options.with_spans):
+        return None
+    found = SpanValues(values, format)
+    is_trained = format.parse is _label_studio and not options.as_texts
+    if is_trained and (kinds := _results_without_spans(values)):
+        raise UserError(f"{head.path} has {kinds} of Label Studio's JSON, which are no spans. {CLASSES_OF_TEXTS}")
+    if not options.with_spans:
+        raise UserError(
+            f"{head.path} has regions of texts, which a tagger reads: `modeling-star tag --train_file {head.path} "
+            f"--output_dir outputs/tagger`. {CLASSES_OF_TEXTS}"
+        )
+    return found
+
+
+def _recognise(first: Sequence[_Item]) -> JsonFormat | None:
     if not first:
         return None
     if all(_is_label_studio(item) for item in first):
         return JsonFormat("Label Studio's JSON", _label_studio, ("UTF-16 units", "code points"))
     if all(_is_pair(item) for item in first):
         return JsonFormat("spaCy's json", _spacy_pair)
-    if not all(isinstance(item, dict) for item in first):
-        return None
-    if any(_is_tagged(item) for item in first):
+    if not all(isinstance(item, dict) for item in first) or any(_is_tagged(item) for item in first):
         return None
     return _recognise_rows(first)
 
 
-def read_json_spans(path: Path, format: JsonFormat) -> SpanFile:
-    """The documents of a json file in a recognised format."""
-    file = SpanFile(format.name, [], units=format.units)
-    for item, documents in stream_documents(path, format):
-        file.counts.update(_lacks(item, documents))
-        file.documents += map(_without_surrogates, documents)
-    return file
+def read(file: DataFile) -> Dataset:
+    """The words and tags of the documents."""
+    found: SpanValues = file.found
+    spans = SpanFile(found.format.name, [], units=found.format.units)
+    for item, documents in _documents(file):
+        spans.counts.update(_lacks(item, documents))
+        spans.documents += map(_without_surrogates, documents)
+    return as_rows(file.path, spans)
 
 
-def stream_documents(path: Path, format: JsonFormat) -> Iterator[tuple[_Item, list[Document]]]:
-    """Each item of a json file in a recognised format with its documents; an error names the row."""
-    for number, item in enumerate(_items(path), 1):
+def texts(file: DataFile) -> Iterator[str]:
+    """The texts of the documents."""
+    logger.info("%s is %s", file.path, file.found.format.name)
+    return (document.text for _, documents in _documents(file) for document in documents)
+
+
+def has_column(file: DataFile, column: str) -> bool:
+    """Whether the first item has a text with this name that is not that of the spans."""
+    first = next(file.found.values.items(_unfolded))
+    is_other = column != getattr(file.found.format.parse, "text", None)
+    return is_other and isinstance(first, dict) and isinstance(first.get(column), str)
+
+
+def _documents(file: DataFile) -> Iterator[tuple[_Item, list[Document]]]:
+    """Each item with its documents; an error names the row."""
+    found: SpanValues = file.found
+    for number, item in enumerate(found.values.items(_unfolded), 1):
         name = f"row {number}"
         try:
-            yield item, list(format.parse(name, item))
+            yield item, list(found.format.parse(name, item))
         except UserError as error:
-            raise UserError(f"{path}, {name}: {error}") from error
+            raise UserError(f"{file.path}, {name}: {error}") from error
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise UserError(
-                f"{path}, {name} is not as in {format.name}: {str(item)[:80]!r}. Export the file again, or correct "
-                "this row."
+                f"{file.path}, {name} is not as in {found.format.name}: {str(item)[:80]!r}. Export the file again, or "
+                "correct this row."
             ) from error
 
 
-def results_without_spans(path: Path) -> str:
+def _results_without_spans(values: Values) -> str:
     """The kinds of results of Label Studio's tasks, such as "choices", if there are some and none is a span."""
-    tasks = (item for item in _items(path) if _is_label_studio(item))
+    tasks = (item for item in values.items(_unfolded) if _is_label_studio(item))
     kinds = {each.get("type", "") for item in tasks for each in itertools.chain(*map(_results, _finished(item)))}
     return "" if any(kind.endswith("labels") for kind in kinds) else " and ".join(sorted(kinds))
-
-
-def has_text_column(path: Path, column: str) -> bool:
-    """Whether the first item of a json file has a text with this name."""
-    return any(
-        isinstance(item, dict) and isinstance(item.get(column), str) for item in itertools.islice(_items(path), 1)
-    )
 
 
 def _lacks(item: _Item, documents: Sequence[Document]) -> Iterator[str]:
@@ -132,10 +166,6 @@ def _without_surrogates(document: Document) -> Document:
         for some in (document.spans, document.words)
     )
     return replace(document, text=HALF_CHARACTER.sub("\ufffd", document.text), spans=spans, words=words)
-
-
-def _items(path: Path) -> Iterator[_Item]:
-    return items(path, _unfolded)
 
 
 def _unfolded(value: _Item) -> list[_Item]:
@@ -188,9 +218,8 @@ def _recognise_rows(items: Sequence[Mapping[str, Any]]) -> JsonFormat | None:
 
 def _has_spans(cells: Sequence[Any], name: str) -> bool:
     """
-    Whether the cells of a column are lists of spans.
-
-    Empty lists are spans of doccano's columns alone, and objects without a label are spans of known columns alone.
+    Whether cells are lists of spans: empty lists of doccano's columns alone, objects without a label of known ones
+    alone.
     """
     lists = [cell for cell in cells if cell is not None]
     if not lists or not all(isinstance(cell, list) and all(map(span_parts, cell)) for cell in lists):
@@ -211,11 +240,8 @@ _Part = tuple[int, int, Any, Any]
 
 def span_parts(value: Any, text: str = "") -> list[_Part]:
     """
-    The start, end, label and surface of a span, or of each of its parts; none for other values.
-
-    Args:
-        value: an object with one of the keys above, or a list such as [0, 4, "PER"] or ["Mira", "PER", 0, 4].
-        text: tells the surface from the label where a list has both.
+    The start, end, label and surface of each part of a span, such as {"start": 0, ...}, [0, 4, "PER"] or ["Mira",
+    "PER", 0, 4], whose surface is told from the label by the text; none for other values.
     """
     if isinstance(value, list):
         cells = [cell for part in value[:4] for cell in (part if isinstance(part, list) else [part])]

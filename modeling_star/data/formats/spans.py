@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
+CLASSES_OF_TEXTS = "Classes of texts are read from csv or json (Label Studio's CSV and JSON-MIN)."
 NOT_ANNOTATED = "texts that nobody has annotated are omitted"
 
 
@@ -49,13 +50,8 @@ class Span:
 @dataclass(frozen=True)
 class Document:
     """
-    A text of a file.
-
-    Attributes:
-        name: in messages, such as "row 3".
-        text: the text.
-        spans: `None` where nobody has annotated it, or where it was rejected.
-        words: the spans of its words, where the file has them.
+    A text, named in messages as "row 3"; `spans` is `None` where nobody has annotated it, or where it was rejected,
+    and `words` are those of its words, where the file has them.
     """
 
     name: str
@@ -67,14 +63,8 @@ class Document:
 @dataclass
 class SpanFile:
     """
-    The content of a file.
-
-    Attributes:
-        format: its name in messages.
-        documents: in the order of the file.
-        counts: what was left out, by reason.
-        units: how the format may count characters, the usual way first.
-        has_lines: whether a document is divided into its lines.
+    The documents of a file in their order, why others were left out, how offsets may be counted, the usual way first,
+    and whether documents are divided into lines.
     """
 
     format: str
@@ -89,13 +79,8 @@ class SpanFile:
 
 def resolve_offsets(path: Path, file: SpanFile) -> SpanFile:
     """
-    The same file with offsets in code points.
-
-    How offsets are counted is found by the texts of spans and words where the file has them, else by the reading in
-    which fewer spans begin or end within a word.
-
-    Raises:
-        UserError: a span is not within its text, or has another text than the file says.
+    The same file with offsets in code points: in the unit in which they fit the texts of spans and words, or else in
+    which fewer spans begin or end within a word. A span that is not within its text, or has another one, is an error.
     """
     spans = [each for document in file.documents for each in _spans_of(document)]
     readings = [(unit, 0) for unit in file.units]

@@ -13,12 +13,12 @@ import logging
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import UserError
 from ..columns import are_known
-from ..files import Options, copied_rows, ending_of, open_bytes, open_text, reading
+from ..detect import DataFile, Head
+from ..files import Options, copied_rows
 
 
 if TYPE_CHECKING:
@@ -41,42 +41,49 @@ class Dialect(NamedTuple):
     skipped: int = 0
 
 
-def read(path: Path, options: Options) -> Dataset:
+def recognise(head: Head, options: Options) -> Dialect | None:
+    """How a csv or tsv file is written, and a `.txt` file whose columns are named; `None` for others."""
+    if not head.content or (head.ending == ".txt" and not options.column_names):
+        return None
+    return _dialect(head, options.column_names)
+
+
+def read(file: DataFile) -> Dataset:
     """All rows of a file."""
     import pyarrow
 
-    names, rows = _open(path, options)
-    return copied_rows(path, options, dict.fromkeys(names, pyarrow.string()), rows)
+    names, rows = _open(file)
+    return copied_rows(file.path, file.options, dict.fromkeys(names, pyarrow.string()), rows)
 
 
-def stream(path: Path, options: Options) -> Iterator[dict[str, Any]]:
+def stream(file: DataFile) -> Iterator[dict[str, Any]]:
     """The rows of a file."""
-    names, rows = _open(path, options)
+    names, rows = _open(file)
     for row in rows:
         yield dict(zip(names, row))  # noqa: B905 (strict is slower, and the rows are checked)
 
 
-def has_columns(path: Path, column_names: Sequence[str]) -> bool:
+def has_columns(file: DataFile, column_names: Sequence[str]) -> bool:
     """Whether a file has as many columns as there are names, and its first line has none of known names."""
-    with reading(path):
-        first = next(_rows(path, _dialect(path, None), None))
+    first = next(_rows(file.head, file.found, None))
     return len(first) == len(column_names) and not are_known(first, column_names)
 
 
-def _open(path: Path, options: Options) -> tuple[list[str], Iterator[list[str]]]:
+def _open(file: DataFile) -> tuple[list[str], Iterator[list[str]]]:
     """The names of the columns, and the rows; a dialect that is not the usual one of the ending is shown."""
-    dialect = _dialect(path, options.column_names)
-    if dialect.separator != _usual_separator(path):
-        logger.warning("%s is separated by %s.", path, _SEPARATORS[dialect.separator])
+    dialect: Dialect = file.found
+    if dialect.separator != _usual_separator(file.head):
+        logger.warning("%s is separated by %s.", file.path, _SEPARATORS[dialect.separator])
     if dialect.escape:
-        logger.warning("%s has quotation marks escaped by backslashes, which are removed.", path)
-    rows = _rows(path, dialect, options.column_names)
+        logger.warning("%s has quotation marks escaped by backslashes, which are removed.", file.path)
+    rows = _rows(file.head, dialect, file.options.column_names)
     return next(rows), rows
 
 
-def _rows(path: Path, dialect: Dialect, column_names: Sequence[str] | None) -> Iterator[list[str]]:
+def _rows(head: Head, dialect: Dialect, column_names: Sequence[str] | None) -> Iterator[list[str]]:
     """The names of the columns, then the cells of each row; empty lines are no rows."""
-    with open_text(path, newline="") as lines:
+    path = head.path
+    with head.open(newline="") as lines:
         rows = csv.reader(
             itertools.islice(lines, dialect.skipped, None),
             delimiter=dialect.separator,
@@ -127,26 +134,26 @@ def _folded(names: Sequence[str]) -> list[str]:
 # ------ Dialects
 
 
-def _dialect(path: Path, column_names: Sequence[str] | None) -> Dialect:
-    """How a file is written."""
+def _dialect(head: Head, column_names: Sequence[str] | None) -> Dialect:
+    """How a file is written: its first lines say the separator, all of it how quotation marks are used."""
     csv.field_size_limit(sys.maxsize)
-    with open_text(path, newline="") as lines:
+    with head.open(newline="") as lines:
         first = next(lines, "")
         excel = _EXCEL.fullmatch(first)
         sample = list(itertools.islice(itertools.chain([] if excel else [first], lines), _ROWS_INSPECTED))
-    separator = excel[1] if excel else _separator(sample, _usual_separator(path), len(column_names or ()))
+    separator = excel[1] if excel else _separator(sample, _usual_separator(head), len(column_names or ()))
     dialect = Dialect(separator, csv.QUOTE_MINIMAL, skipped=1 if excel else 0)
     if separator not in _SEPARATORS:
-        raise UserError(f"{path} is separated by {separator!r}. Write it with commas, semicolons, tabs or |")
-    if separator == "\t" and not _quotes_enclose_cells(path):
+        raise UserError(f"{head.path} is separated by {separator!r}. Write it with commas, semicolons, tabs or |")
+    if separator == "\t" and not _quotes_enclose_cells(head):
         return dialect._replace(quoting=csv.QUOTE_NONE)
     escaped = dialect._replace(escape="\\")
-    is_escaped = _has_escapes(path) and not _is_whole(path, dialect, column_names)
-    return escaped if is_escaped and _is_whole(path, escaped, column_names) else dialect
+    is_escaped = _has_escapes(head) and not _is_whole(head, dialect, column_names)
+    return escaped if is_escaped and _is_whole(head, escaped, column_names) else dialect
 
 
-def _usual_separator(path: Path) -> str:
-    return "," if ending_of(path) == ".csv" else "\t"
+def _usual_separator(head: Head) -> str:
+    return "," if head.ending == ".csv" else "\t"
 
 
 def _separator(lines: list[str], usual: str, width: int) -> str:
@@ -165,11 +172,11 @@ def _separator(lines: list[str], usual: str, width: int) -> str:
     return max((usual, *_SEPARATORS), key=fitting)
 
 
-def _quotes_enclose_cells(path: Path) -> bool:
+def _quotes_enclose_cells(head: Head) -> bool:
     """Whether quotation marks in a tsv file enclose cells (pandas), not belong to the text (GLUE)."""
     widths = set()
     try:
-        with open_text(path, newline="") as lines:
+        with head.open(newline="") as lines:
             for row in csv.reader(lines, delimiter="\t", strict=True):
                 if any("\t" in cell for cell in row):
                     return False
@@ -179,8 +186,8 @@ def _quotes_enclose_cells(path: Path) -> bool:
     return len(widths) == 1
 
 
-def _has_escapes(path: Path) -> bool:
-    with open_bytes(path) as file:
+def _has_escapes(head: Head) -> bool:
+    with head.open_bytes() as file:
         last = b""
         while block := file.read(1 << 20):
             if b'\\"' in last + block:
@@ -189,9 +196,9 @@ def _has_escapes(path: Path) -> bool:
     return False
 
 
-def _is_whole(path: Path, dialect: Dialect, column_names: Sequence[str] | None) -> bool:
+def _is_whole(head: Head, dialect: Dialect, column_names: Sequence[str] | None) -> bool:
     """Whether all rows have as many cells as there are columns."""
     try:
-        return all(_rows(path, dialect, column_names))
+        return all(_rows(head, dialect, column_names))
     except UserError:
         return False

@@ -14,7 +14,7 @@ from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 from huggingface_hub.file_download import repo_folder_name
 
-from ..errors import UserError
+from .errors import UserError
 
 
 logger = logging.getLogger(__name__)
@@ -26,17 +26,7 @@ _ENDINGS = (".json", ".jsonl", ".csv", ".tsv", ".txt", ".conll", ".parquet", ".g
 
 
 def check_exists(flag: str, name: str | None, kind: Literal["model", "dataset"] = "model") -> None:
-    """
-    Make sure that a name is a file or folder here, or a repository that the Hub has or that is in its cache.
-
-    Args:
-        flag: what the user wrote before the name.
-        name: as written; `None` is not checked.
-        kind: of the repository.
-
-    Raises:
-        UserError: it is neither, or the Hub cannot be reached.
-    """
+    """Make sure that a name is a file or folder here, or a repository that the Hub has or that is in its cache."""
     if name is None or Path(name).exists():
         return
     hint = did_you_mean_source(name)

@@ -1,13 +1,11 @@
 """
-Fit the TF-IDF that votes with the encoder of a classifier (models/token_runs.py), once the encoder is trained.
+Fit TF-IDF with logistic regression on token ids: the linear model of models/token_runs.py.
 
 Axes: r texts  F terms  k labels
 """
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,16 +13,11 @@ from scipy.sparse import csr_matrix, diags, vstack
 from scipy.special import expit, log_expit, log_softmax
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
-from transformers import EvalPrediction
 
+from ..data.writing_systems import FIRST_CJK
 from ..models.configuration_encoder import EncoderConfig
-from ..models.heads import ForSequenceClassification
 from ..models.token_runs import NO_TERM, TfidfTerms, TfidfVote, real_tokens_first, run_keys
-from ..training.task import Task
-from .tfidf_baseline import MOST_TEXTS, are_mostly_cjk, weights_by_class
 
-
-logger = logging.getLogger(__name__)
 
 # Inverse regularisation; the loss on validation chooses.
 STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0)
@@ -46,7 +39,7 @@ def fit_terms(
     labels: np.ndarray,
     validation: Rows,
     expected: np.ndarray,
-    config: EncoderConfig,
+    k: int,
     longest: int,
     class_weight: dict[int, float] | None = None,
 ) -> TfidfTerms | None:
@@ -60,7 +53,7 @@ def fit_terms(
     Args:
         train, validation: token ids of the texts, r of them each.
         labels, expected: their classes `[r]`, or of several labels 0 and 1 `[r, k]`.
-        config: of the classifier.
+        k: the number of labels.
         longest: tokens of the longest term.
         class_weight: of each class in the loss.
 
@@ -76,9 +69,8 @@ def fit_terms(
     if not len(keys):
         return None
     idf = np.log((1 + len(train)) / (1 + counts)) + 1
-    k = config.num_labels
     empty = TfidfTerms(_tensor(keys), _tensor(idf), torch.zeros(len(keys), k), torch.zeros(k), longest)
-    vote = TfidfVote.from_terms(empty, _for_terms(config, empty))
+    vote = _module(empty)
     features, held_out = _matrix(vote, train), _matrix(vote, validation)
     fit = _fit_classes if labels.ndim == 1 else _fit_labels
     fitted = fit(features, labels, k, class_weight)
@@ -88,10 +80,9 @@ def fit_terms(
     return replace(empty, weight=_tensor(weight), bias=_tensor(bias))
 
 
-def linear_logits(terms: TfidfTerms, config: EncoderConfig, rows: Rows) -> np.ndarray:
+def linear_logits(terms: TfidfTerms, rows: Rows) -> np.ndarray:
     """The logits `[r, k]` of fitted terms for texts by their token ids."""
-    vote = TfidfVote.from_terms(terms, _for_terms(config, terms))
-    logits = np.empty((len(rows), config.num_labels))
+    vote, logits = _module(terms), np.empty((len(rows), len(terms.bias)))
     for indices, ids, mask in _batches(rows):
         logits[indices] = vote.logits(ids, mask).numpy()
     return logits
@@ -105,96 +96,19 @@ def log_loss(logits: np.ndarray, expected: np.ndarray) -> float:
     return float(-log_expit(signs * logits)[expected >= 0].mean())
 
 
-def _for_terms(config: EncoderConfig, terms: TfidfTerms) -> EncoderConfig:
-    """A configuration of the same labels for these terms."""
-    fields = {"num_labels": config.num_labels, "problem_type": config.problem_type}
-    return EncoderConfig(tfidf_terms=len(terms.keys), tfidf_max_length=terms.max_length, **fields)
+def _module(terms: TfidfTerms) -> TfidfVote:
+    sizes = {"tfidf_terms": len(terms.keys), "tfidf_max_length": terms.max_length, "num_labels": len(terms.bias)}
+    return TfidfVote.from_terms(terms, EncoderConfig(**sizes))
 
 
 def _tensor(values: np.ndarray) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(values))
 
 
-def take_vote(trainer: Any) -> bool:
-    """Remove the vote of a saved model that is trained, whose encoder alone chooses epochs; whether there was one."""
-    if not trainer.args.do_train or not getattr(trainer.model.config, "tfidf_terms", 0):
-        return False
-    trainer.model.set_tfidf(None)
-    return True
-
-
-def add_vote(task: Task, trainer: Any, had_vote: bool) -> None:
-    """
-    Let TF-IDF vote in the trained model of a task, where the arguments want it and it can; otherwise say why not.
-
-    Args:
-        task: of a classifier.
-        trainer: with the model, and the tokenised training and validation texts.
-        had_vote: whether the saved model that was trained had one.
-    """
-    model = trainer.model
-    if not _is_wanted(task, had_vote):
-        return
-    if obstacle := _obstacle(task, trainer):
-        _say_no_vote(task, obstacle)
-        return
-    splits = {"train": trainer.train_dataset, "validation": trainer.eval_dataset}
-    rows = {split: features["input_ids"][:] for split, features in splits.items()}
-    labels = {split: np.array(features["labels"][:]) for split, features in splits.items()}
-    column = task.data.text_columns[0]
-    longest = 3 if are_mostly_cjk(task.data.splits["train"][column][:200]) else 2
-    given = (rows["train"], labels["train"], rows["validation"], labels["validation"])
-    terms = fit_terms(*given, model.config, longest, weights_by_class(task))
-    if terms is None:
-        _say_no_vote(task, "no word is in two training texts, but not in all")
-        return
-    predictions = trainer.predict(trainer.eval_dataset).predictions
-    encoder = np.asarray(predictions[0] if isinstance(predictions, tuple) else predictions, dtype=np.float64)
-    linear = linear_logits(terms, model.config, rows["validation"])
-    terms = calibrated(terms, encoder, linear, labels["validation"])
-    model.set_tfidf(terms)
-    name = task.metrics.metric_for_best_model
-    alone, of_tfidf = (
-        task.metrics(EvalPrediction(predictions=logits, label_ids=labels["validation"]))[name]
-        for logits in (encoder, linear)
-    )
-    logger.info(
-        f"TF-IDF of {len(terms.keys):,} terms votes with the encoder, with a share of {terms.share:.2f} (validation "
-        f"{name} alone: encoder {alone:.3f}, TF-IDF {of_tfidf:.3f}); without it: --tfidf_vote false"
-    )
-
-
-def _say_no_vote(task: Task, obstacle: str) -> None:
-    """A warning where --tfidf_vote asks for the vote; else a line of the log."""
-    level = logging.WARNING if task.data_args.tfidf_vote else logging.INFO
-    logger.log(level, f"TF-IDF does not vote with the encoder: {obstacle}.")
-
-
-def _is_wanted(task: Task, had_vote: bool) -> bool:
-    """Whether the arguments ask for a vote, or name neither a model nor its shape."""
-    if task.data_args.tfidf_vote is not None:
-        return task.data_args.tfidf_vote
-    names = ("model_name_or_path", "config_name", "model_type", "config_overrides", "embeddings_name_or_path")
-    is_default = not any(getattr(task.model_args, name) for name in names) and task.data_args.teacher is None
-    return had_vote or is_default
-
-
-def _obstacle(task: Task, trainer: Any) -> str | None:
-    """Why TF-IDF cannot vote, if it cannot."""
-    data = task.data
-    if not isinstance(trainer.model, ForSequenceClassification):
-        return f"a {trainer.model.config.model_type} is no encoder of this package"
-    if data.problem_type == "regression":
-        return "numbers are predicted"
-    if len(data.text_columns) != 1:
-        return "it does not compare the two texts of a pair"
-    if trainer.eval_dataset is None:
-        return "without a validation split nothing says how far to trust either"
-    if len(trainer.train_dataset) > MOST_TEXTS:
-        return f"the train split has more than {MOST_TEXTS:,} texts"
-    if trainer.is_fsdp_enabled:
-        return "the model is sharded"
-    return None
+def longest_term(texts: Sequence[str]) -> int:
+    """The tokens of the longest term: 2, or 3 where most letters of the first texts are Chinese or Japanese."""
+    letters = [letter for text in texts[:200] for letter in text if letter.isalnum()]
+    return 3 if sum(ord(letter) >= FIRST_CJK for letter in letters) * 2 > len(letters) else 2
 
 
 # ------ features
@@ -297,7 +211,7 @@ def _fit_labels(
     return found
 
 
-# ------ the vote
+# ------ the ensemble
 
 
 def calibrated(terms: TfidfTerms, encoder: np.ndarray, linear: np.ndarray, expected: np.ndarray) -> TfidfTerms:
