@@ -11,7 +11,6 @@ weights, or saved classifiers on the texts of a file.
     python experiments/benchmark.py --systems modernbert-global modernbert-star-window window-modernbert \\
         --hidden_size 256 --num_layers 7 --num_heads 4 --shapes 1x512 1x2048 1x8192 --threads 1 --cpu_time
     python experiments/benchmark.py --mode train --shapes 128x109 --memory
-    python experiments/benchmark.py --count --systems star big bert-sdpa --shapes 1x32
     python experiments/benchmark.py --lengths DATA/test.jsonl.gz --batch_size 128 --truncate 256
     python experiments/benchmark.py --device cuda --dtype bfloat16 --graphs --systems star big bert-sdpa
     python experiments/benchmark.py --texts reviews.jsonl.gz --systems whole=outputs/big cut=outputs/big@512 \\
@@ -39,7 +38,6 @@ import statistics
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -52,7 +50,6 @@ import transformers
 from harness.launching import processor
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     CONFIG_MAPPING,
     AutoConfig,
@@ -81,8 +78,8 @@ FIRST_ID = 10  # ids below are special tokens
 SPECIAL_IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
 WINDOW = 128  # local attention of longformer and modernbert
 OURS: dict[str, tuple[str, dict[str, Any]]] = {
-    "star": ("star_transformer", {"position_embedding_type": "ring"}),
-    "star-plus": ("star_transformer", {"position_embedding_type": "ring", "residual": True}),
+    "star": ("star_transformer", {"position_embedding_type": "none", "role_bias": True}),
+    "star-plus": ("star_transformer", {"position_embedding_type": "none", "role_bias": True, "residual": True}),
     "big": ("big_transformer", {"max_word_length": WORD_LENGTH}),
     "big-window": ("big_transformer", {"local_connection": "window", "global_node": "first"}),
     "vanilla": ("vanilla_transformer", {"position_embedding_type": "sinusoidal"}),
@@ -126,7 +123,6 @@ def parse(words: Sequence[str] | None = None) -> Options:
     add("--lexicon_words", type=int, default=350_000, help="random words of BiG's lexicon (default: %(default)s)")
     add("--repeats", type=int, default=5, help="passes of which the median is reported (default: %(default)s)")
     add("--max_seconds", type=float, default=60.0, help="a slower pass is measured once (default: %(default)s)")
-    add("--count", action="store_true", help="count operations of a pass instead of timing it")
     add("--memory", action="store_true", help="also measure peak memory, in a process for each system and shape")
     add("--threads", type=int, help="PyTorch's threads (default: its own)")
     add("--cpu_time", action="store_true", help="measure CPU time, which other processes disturb less; one thread")
@@ -552,43 +548,6 @@ def peak_memory(options: Options, workload: Workload, name: str) -> float:
     return (kilobytes("VmHWM") - before) * 1024 / 1e6
 
 
-class OperationCounter(TorchDispatchMode):
-    """Counts aten operations."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.total = 0
-
-    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.total += 1
-        return operation(*args, **(kwargs or {}))
-
-
-def count_operations(system: str, options: Options, workload: Workload) -> dict[str, int]:
-    """Operations that the second pass over the first batch dispatches: what a short text costs besides arithmetic."""
-    model = build(system, options, workload.longest).eval()
-    ids = pad_sequence(draw_ids(workload, options)[0], batch_first=True)
-    inputs = {"input_ids": ids, "attention_mask": (ids != 0).long()}
-    counts: Counter[str] = Counter()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-
-    def counted(name: str, run: Callable[[], Any]) -> Any:
-        with OperationCounter() as counter:
-            result = run()
-        counts[name] = counter.total
-        return result
-
-    for _ in range(2):  # the first pass fills caches
-        with torch.inference_mode():
-            counted("forward pass", lambda: model.eval()(**inputs))
-        output = counted("training: forward", lambda: model.train()(**inputs))
-        loss = output.last_hidden_state.square().mean() + output.pooler_output.square().mean()
-        counted("backward", loss.backward)
-        counted("optimizer", optimizer.step)
-        optimizer.zero_grad()
-    return dict(counts)
-
-
 # ------ what is written
 
 
@@ -667,17 +626,9 @@ def main() -> None:
     try:
         options = parse()
         workloads = list(workloads_of(options))
-        if not options.count:
-            check_new(options.output_dir)
+        check_new(options.output_dir)
     except UserError as error:
         sys.exit(f"benchmark.py: {error}")
-    if options.count:
-        counts = [
-            (each.name, name, count_operations(name, options, each)) for each in workloads for name in options.systems
-        ]
-        heads = ["batch x tokens", "system", *counts[0][2]]
-        print(markdown_table(heads, [[shape, name, *found.values()] for shape, name, found in counts]))
-        return
     command = f"python experiments/benchmark.py {shlex.join(sys.argv[1:])}".strip()
     rows: list[dict[str, Any]] = []
     for number, workload in enumerate(workloads, start=1):

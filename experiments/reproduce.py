@@ -20,12 +20,17 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from harness.launching import accelerate_launch, round_as_avx2
+from harness.pictures import write_pictures
+from harness.results_page import write_page
+from harness.stored_runs import compare_rerun
+from harness.table_runs import PrerequisiteError, Runner
+from harness.tables import Configuration, Table
+from tqdm import tqdm
 
-if TYPE_CHECKING:
-    from harness.table_runs import Runner
-    from harness.tables import Configuration, Table
+from modeling_star.errors import UserError
+
 
 TABLES, RESULTS = Path("experiments/tables"), Path("experiments/results")
 _WAIT = 10.0  # seconds until it is checked again what another process does
@@ -41,9 +46,6 @@ def main() -> None:
         parser.error("--data is missing: the folder with the data sets, one folder each")
 
     stop_as_ctrl_c_does()
-
-    from modeling_star.errors import UserError
-
     try:
         file = table_file(arguments.table)
         if arguments.results is None:
@@ -54,9 +56,6 @@ def main() -> None:
         failed = False if arguments.page else run_table(arguments, file)
         if arguments.list or arguments.check:
             sys.exit(1 if failed else 0)
-        from harness.pictures import write_pictures
-        from harness.results_page import write_page
-
         folder = Path("experiments") if ours else arguments.results
         page = folder / "results.md"
         write_page(tables, arguments.results, page)
@@ -103,10 +102,6 @@ def table_file(name: str | None) -> Path:
 
 def run_table(arguments: argparse.Namespace, file: Path) -> bool:
     """Run what is missing of a table; whether a run failed, or could not be chosen."""
-    from harness.launching import accelerate_launch, round_as_avx2
-    from harness.table_runs import Runner
-    from harness.tables import Table
-
     table = Table.read(file)
     runner = Runner(
         table,
@@ -139,7 +134,6 @@ def run_table(arguments: argparse.Namespace, file: Path) -> bool:
         return check_cells(runner, cells, seeds)
     finished = sum(not (runner.waits_for(cell) or any(runner.missing(cell, seeds))) for cell in cells)
     failed = run_cells(runner, cells, seeds)
-    runner.finished.drop_unread()
     if finished:
         stored = runner.finished.file.path
         print(f"{finished} of {len(cells)} cells were finished before, stored in {stored}: nothing of them has run.")
@@ -155,10 +149,8 @@ def run_table(arguments: argparse.Namespace, file: Path) -> bool:
     return failed or bool(waiting)
 
 
-def selected_cells(arguments: argparse.Namespace, table: "Table") -> list[list["Configuration"]]:
+def selected_cells(arguments: argparse.Namespace, table: Table) -> list[list[Configuration]]:
     """The configurations of each cell that --only, --systems and --configuration select."""
-    from modeling_star.errors import UserError
-
     systems, number = arguments.systems or list(table.systems), arguments.configuration
     for flag, values, allowed in (("systems", systems, table.systems), ("seeds", arguments.seeds, table.seeds)):
         unknown = [str(value) for value in values or [] if value not in allowed]
@@ -173,13 +165,8 @@ def selected_cells(arguments: argparse.Namespace, table: "Table") -> list[list["
     return cells
 
 
-def run_cells(runner: "Runner", cells: list[list["Configuration"]], seeds: list[int] | None) -> bool:
+def run_cells(runner: Runner, cells: list[list[Configuration]], seeds: list[int] | None) -> bool:
     """Run what is missing of some cells, repeatedly while one run, which chooses a configuration, makes others due."""
-    from harness.table_runs import PrerequisiteError
-    from tqdm import tqdm
-
-    from modeling_star.errors import UserError
-
     failed: set[tuple[Configuration, int]] = set()
     done = 0
     splits = dict.fromkeys(("validation", runner.table.split))
@@ -222,12 +209,8 @@ def run_cells(runner: "Runner", cells: list[list["Configuration"]], seeds: list[
     return bool(failed)
 
 
-def check_cells(runner: "Runner", cells: list[list["Configuration"]], seeds: list[int] | None) -> bool:
+def check_cells(runner: Runner, cells: list[list[Configuration]], seeds: list[int] | None) -> bool:
     """Repeat stored runs, and print for each whether its scores are equal or close; whether one is neither."""
-    from harness.stored_runs import compare_rerun
-
-    from modeling_star.errors import UserError
-
     again = replace(runner, results=runner.work / "check" / "results", work=runner.work / "check")
     checked, outside = 0, False
     for configuration in filter(None, map(runner.finished.best, cells)):

@@ -62,12 +62,7 @@ class SpacyComponent:
 
     @cached_property
     def predictor(self) -> "Predictor":
-        """
-        The loaded model.
-
-        Raises:
-            UserError: it is a model for another task, or for pairs of texts.
-        """
+        """The loaded model; a UserError for another task, or for pairs of texts."""
         from .inference import Predictor  # needs `datasets`, which a pipeline without this component does not
 
         predictor = Predictor(self.model, text_column_name="text", **self.options)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import BertConfig, PreTrainedModel
 
 import modeling_star
-from modeling_star.models import attention
+from modeling_star.models import ops
 from modeling_star.models.attention import AttentionProjections
 from modeling_star.models.heads import NO_SPAN
 
@@ -433,7 +433,7 @@ def assert_same_without_rows(model: PreTrainedModel, monkeypatch: pytest.MonkeyP
     outputs = named_outputs(model(**batch.inputs()))
     with torch.no_grad():
         assert_close(named_outputs(model(**batch.inputs())), outputs, 1e-10)
-    monkeypatch.setattr(attention, "row_attention_applies", lambda states: False)
+    monkeypatch.setattr(ops, "rows_apply", lambda states: False)
     expected = named_outputs(model(**batch.inputs()))
     assert_close(outputs, expected, 1e-10)
     assert_gradients_close(gradients(outputs, leaves), gradients(expected, leaves), 1e-10)

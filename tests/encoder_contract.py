@@ -45,7 +45,7 @@ from torch.nn.utils import prune
 from torch_modes import GpuAutocast, compiled
 from transformers import PreTrainedModel
 
-from modeling_star.models import attention
+from modeling_star.models import ops
 from modeling_star.models.token_layout import fixed_shapes
 
 
@@ -235,7 +235,7 @@ class EncoderContract(LossContract):
         ids[0, mask[0].nonzero()[3]], ids[4, mask[4].nonzero()[0]] = nan, inf
         inputs["input_ids"] = ids.masked_fill(~mask, nan)  # at padding too
         if mode == "without sparse rows":
-            monkeypatch.setattr(attention, "row_attention_applies", lambda states: False)
+            monkeypatch.setattr(ops, "rows_apply", lambda states: False)
 
         def outputs() -> dict[str, Tensor]:
             shapes = fixed_shapes({}) if mode == "fixed shapes" else contextlib.nullcontext()

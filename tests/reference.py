@@ -243,7 +243,7 @@ def star_transformer(parameters: Parameters, config: Any, e: list[Vector], with_
                 context,
                 config.num_attention_heads,
                 config.head_dim,
-                layer["ring_attention.role_bias"] if config.position_embedding_type == "ring" else None,
+                layer["ring_attention.role_bias"] if config.role_bias else None,
             )
             new_h.append(update(layer, "ring_norm", h[i], attended))
             weights.append(weights_of_token)

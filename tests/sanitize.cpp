@@ -103,7 +103,7 @@ struct Model {
   std::vector<int64_t> sizes() const {
     const int64_t d = s.d, hc = s.h * s.c, weight = hc * d;
     std::vector<int64_t> of{weight, hc, weight, weight, hc, weight, d, s.h * s.roles(), d, d};
-    if (s.kind == STAR) of.insert(of.end(), {weight, hc, weight, weight, hc, weight, d, d, d});
+    if (s.kind == STAR) of.insert(of.end(), {weight, hc, weight, weight, hc, weight, d, d, d, d, d});
     else of.insert(of.end(), {s.inner * d, s.inner, s.inner * d, d, d, d});
     of.resize(SLOTS, 0);
     return of;
@@ -115,7 +115,7 @@ struct Model {
     weights.reserve(s.layers * SLOTS);
     for (int64_t l = 0; l < s.layers; l++)
       for (int slot = 0; slot < SLOTS; slot++) {
-        const bool is_norm = slot == NORM || (s.kind == STAR ? slot == RELAY_NORM : slot == OUTER_NORM);
+        const bool is_norm = slot == NORM || (s.kind == STAR ? slot == RELAY_NORM || slot == START_NORM : slot == OUTER_NORM);
         const bool is_relay = s.kind == STAR && slot >= RELAY;
         if (!all[slot] || between(0, 99) < missing || (is_relay && !s.radial)) {
           given.push_back(nullptr);
@@ -150,7 +150,7 @@ void check(bool holds, const char* what, const Model& model, const Lengths& leng
 }
 
 Result encode_here(const Model& model, const Lengths& lengths, const std::vector<char>& embedded,
-                   const std::vector<char>& start, bool with_states, int threads) {
+                   bool with_states, int threads) {
   const Lengths offsets = offsets_of(lengths);
   const int64_t row = model.s.d * model.size(), b = lengths.size();
   Result result;
@@ -159,8 +159,8 @@ Result encode_here(const Model& model, const Lengths& lengths, const std::vector
   if (model.s.pooling && model.s.radial && model.s.kind == STAR) result.relay.resize(b * row, 1);
   auto of = [](std::vector<char>& bytes) { return bytes.empty() ? nullptr : bytes.data(); };
   const int status = modeling_star_encode(&model.s, model.low, model.half, model.packed.data(), embedded.data(),
-                                          offsets.data(), b, start.empty() ? nullptr : start.data(), of(result.states),
-                                          of(result.relay), of(result.pooled), threads);
+                                          offsets.data(), b, of(result.states), of(result.relay), of(result.pooled),
+                                          threads);
   check(status == 0, "an error", model, lengths);
   return result;
 }
@@ -189,18 +189,17 @@ bool has_nan(const Model& model, const std::vector<char>& bytes) {
   return false;
 }
 
-void run(const Model& model, const Lengths& lengths, bool with_states, bool with_start) {
+void run(const Model& model, const Lengths& lengths, bool with_states) {
   const Lengths offsets = offsets_of(lengths);
   const int64_t row = model.s.d * model.size(), b = lengths.size(), d = model.s.d;
   const auto embedded = model.numbers(offsets.back() * d);
-  const auto start = with_start ? model.numbers(b * d) : std::vector<char>();
-  const Result all = encode_apart(model, lengths, embedded, start, with_states, (int)between(1, 4));
+  const Result all = encode_apart(model, lengths, embedded, with_states, (int)between(1, 4));
   check(!has_nan(model, all.states) && !has_nan(model, all.pooled) && !has_nan(model, all.relay), "NaN", model, lengths);
-  check(all == encode_apart(model, lengths, embedded, start, with_states, (int)between(1, 150)), "threads change results",
+  check(all == encode_apart(model, lengths, embedded, with_states, (int)between(1, 150)), "threads change results",
         model, lengths);
   auto alone = [&](int64_t n) {
-    return encode_apart(model, Lengths{lengths[n]}, part(embedded, offsets[n] * row, offsets[n + 1] * row),
-                        part(start, n * row, (n + 1) * row), with_states, 1);
+    return encode_apart(model, Lengths{lengths[n]}, part(embedded, offsets[n] * row, offsets[n + 1] * row), with_states,
+                        1);
   };
   for (int64_t n = 0; n < b && n < 8; n++)
     check(of_sequence(all, model, offsets, n) == alone(n), "batch mates change results", model, lengths);
@@ -216,8 +215,8 @@ void run(const Model& model, const Lengths& lengths, bool with_states, bool with
     for (int64_t j = 0; j < d; j++) ill[token * row + j * 2] = (char)0xff;
   Result with_ill, after;
   std::thread([&] {
-    with_ill = encode_here(model, lengths, ill, start, with_states, 2);
-    after = encode_here(model, lengths, embedded, start, with_states, 2);
+    with_ill = encode_here(model, lengths, ill, with_states, 2);
+    after = encode_here(model, lengths, embedded, with_states, 2);
   }).join();
   check(all == after, "NaN of an earlier call changes results", model, lengths);
   for (int64_t n = 0; n < b; n++)
@@ -245,7 +244,7 @@ int main(int argc, char** argv) {
     const int64_t d = between(0, 1) ? h * c : between(1, 150), radial = kind == STAR && between(0, 3);
     const int64_t radius = between(0, 4) ? between(0, 5) : 30;
     Model model{{kind, d, h, c, between(1, 3), radius, kind == BIG ? between(1, 200) : 0, between(0, 2), between(0, 1),
-                 radial, between(0, 3), 1e-5}, between(0, 1) != 0, between(0, 1) != 0, {}, {}};
+                 radial, radial && between(0, 1), between(0, 3), 1e-5}, between(0, 1) != 0, between(0, 1) != 0, {}, {}};
     const int missing = between(0, 1) ? 0 : 15;
     missing_total += missing > 0;
     model.make(missing);
@@ -253,35 +252,35 @@ int main(int argc, char** argv) {
     for (int64_t b = between(1, 12); b > 0; b--) lengths.push_back(between(0, 3) ? between(0, 40) : 0);
     if (i % 10 == 0) lengths[between(0, lengths.size() - 1)] = between(500, 1100);  // more than one chunk
     if (i % 4 == 0) lengths.insert(lengths.begin() + between(0, lengths.size()), i % 8 ? 300 : 1, 0);  // padding alone
-    run(model, lengths, between(0, 1) || !model.s.pooling, radial && between(0, 1));
+    run(model, lengths, between(0, 1) || !model.s.pooling);
   }
   // A group of rows of padding alone before, behind and between rows that are a group by themselves; and nothing else.
   const int64_t whole = GROUP + 100;
   for (int64_t kind : {STAR, BIG})
     for (int64_t pooling : {MAXIMUM, MEAN, FIRST})
       for (int with_states : {0, 1}) {
-        Model model{{kind, 4, 2, 2, 2, 1, 4, RELU, 1, kind == STAR, pooling, 1e-5}, with_states != 0, false, {}, {}};
+        Model model{{kind, 4, 2, 2, 2, 1, 4, RELU, 1, kind == STAR, 0, pooling, 1e-5}, with_states != 0, false, {}, {}};
         model.make(0);
         for (int64_t padding : {0, 1, 300}) {
           Lengths lengths{whole};
           lengths.insert(lengths.begin(), padding, 0);
           lengths.resize(lengths.size() + padding, 0);
           lengths.push_back(whole);
-          if (padding < 300) run(model, lengths, with_states, false);
+          if (padding < 300) run(model, lengths, with_states);
           for (int64_t tokens : {0, 3}) {
             lengths.assign(std::max<int64_t>(padding, 1), 0);
             lengths.push_back(tokens);
-            run(model, lengths, with_states, false);
+            run(model, lengths, with_states);
             lengths.push_back(whole);
-            if (padding == 300) run(model, lengths, with_states, false);
+            if (padding == 300) run(model, lengths, with_states);
           }
         }
         // Many rows that end with their first token, of which some are empty.
         for (int64_t b : {40, 200, 5000}) {
           Lengths lengths(b, 0);
           lengths[between(0, b - 1)] = 3;
-          run(model, lengths, with_states, false);
-          if (b == 200) run(model, Lengths(b, 1), with_states, false);
+          run(model, lengths, with_states);
+          if (b == 200) run(model, Lengths(b, 1), with_states);
         }
       }
   printf("%d shapes, %ld of them without some parameters, lanes %d, failures %d\n", shapes, (long)missing_total,

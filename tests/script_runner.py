@@ -170,7 +170,7 @@ def serve() -> None:
     os.dup2(2, 1)  # nothing else may speak on the channel
     sys.path.insert(0, str(EXPERIMENTS))
     import_what_scripts_import()
-    importlib.import_module("translation.task")
+    importlib.import_module("translation")
     for line in sys.stdin:
         request = json.loads(line)
         if request["do"] == "start":

@@ -12,8 +12,8 @@ from typing import Any
 
 import masked_summation
 import numpy as np
-import tfidf_vote
 
+from harness import ensembles
 from harness.launching import USUAL, ran_on_gpu
 from harness.stored_runs import ON_GPU, are_of_other_rows, count_rows, read_counts, training_minutes, write_counts
 from harness.table_runs import FinishedRuns
@@ -76,7 +76,7 @@ REPEATED = ", rows not in train"
 EXACT = ", exact match"
 CHRF = ", chrF"
 # Metric of a task -> its further column, and the metric of that column.
-FURTHER = {"answer_f1": (EXACT, "answer_em"), "bleu": (CHRF, "chrf"), "bleu_zh": (CHRF, "chrf")}
+FURTHER = {"answer_f1": (EXACT, "answer_em"), "bleu": (CHRF, "chrf")}
 # A wider table is transposed.
 MOST_COLUMNS = 8
 TEACHER = "teacher"  # its name among the systems whose speed was measured
@@ -217,7 +217,7 @@ def write_page(tables: Path, results: Path, page: Path) -> None:
         masked_summation.write_report(results / f"{SUMMATION}.jsonl", page.parent / SUMMATION)
         text += f"\nMasked summation, Table 6 and Figure 3: [its page]({SUMMATION}/results.md).\n"
     if "tfidf_vote" in others:
-        write_text(page.parent / PAGES / "tfidf_vote.md", "\n".join(tfidf_vote.page_sections(results)) + "\n")
+        write_text(page.parent / PAGES / "tfidf_vote.md", "\n".join(ensembles.page_sections(results)) + "\n")
         text += f"\nEnsembles of TF-IDF and an encoder: [their page]({PAGES}/tfidf_vote.md).\n"
         text += f"\nClosed studies: [notes]({PAGES}/notes.md).\n"
     write_text(page, text + _notes(text))

@@ -31,8 +31,6 @@ from modeling_star.training.checkpoints import last_checkpoint
 
 # What a script writes last into its output folder.
 SCORES = "all_results.json"
-# What a stored run has of each test example.
-OF_EXAMPLES = ("counts", "references", "repeated", "repeated_by")
 
 
 class PrerequisiteError(UserError):
@@ -68,22 +66,6 @@ class FinishedRuns:
         check_arguments(where, {name: run.get(name, value) for name, value in other.items()}, other)  # early ones
         return run
 
-    def drop_unread(self) -> None:
-        """Remove from the stored runs what no page reads."""
-        unread: set[str] = set()
-        for cell in self.table.cells():
-            best = self.best(cell)
-            if best is not None:
-                numbers = [each.number for each in cell if each != best or self.table.split != "test"]
-                unread |= {f"{best.task}/{best.setting}/{best.system}-{number}" for number in numbers}
-        runs = {
-            name: {key: value for key, value in run.items() if key not in OF_EXAMPLES}
-            for name, run in self.file.read_all("*/*/*-seed*").items()
-            if name.rpartition("-seed")[0] in unread and "counts" in run
-        }
-        if runs:
-            self.file.keep(runs)
-
     def read_prerequisite(self, name: str) -> dict[str, Any] | None:
         """A stored prerequisite, or `None`."""
         run = self.file.read(f"before/{name}")
@@ -94,19 +76,6 @@ class FinishedRuns:
             except UserError as error:
                 raise PrerequisiteError(f"{error} Delete the runs that began from it too.") from None
         return run
-
-    def find_elsewhere(
-        self, arguments: dict[str, Any], metric: str, began_from: dict[str, str]
-    ) -> dict[str, Any] | None:
-        """The stored run of another table with the same arguments, seed, metric and first model, or `None`."""
-        for path in sorted(self.folder.glob("*.jsonl")):
-            for run in RunFile(path).read_all(f"*/*/*-seed{arguments['seed']}").values():
-                other = {"metric": metric, "began_from": began_from, "shape": fingerprint_of_shape(arguments)}
-                same = all(run.get(name, value) == value for name, value in other.items())
-                same &= "counts" in run or self.table.split != "test"
-                if run.get("arguments") == arguments and same:
-                    return run
-        return None
 
     def best(self, configurations: list[Configuration]) -> Configuration | None:
         """The configuration of a cell that validation chooses, or `None` while one of several has not run."""
@@ -189,15 +158,9 @@ class Runner:
                     )
 
     def run(self, configuration: Configuration, seed: int) -> dict[str, Any] | None:
-        """Run a script, or resume it, and store its result. The same run of another table is copied."""
+        """Run a script, or resume it, and store its result; `None` where another process is running it."""
         arguments = {**configuration.arguments, "seed": seed}
         prerequisites = [name for name in self.table.prerequisites if name in _placeholders(arguments)]
-        if not prerequisites:  # those of another table may have the same name, and be other models
-            metric = self.table.tasks[configuration.task].metric
-            known = self.finished.find_elsewhere(arguments, metric, self._began_from(arguments))
-            if known is not None:
-                self.finished.keep(configuration, seed, known | self._repeated(configuration.task, known))
-                return self.finished.read(configuration, seed)
         folder = self.work / self.table.name / configuration.cell / f"{configuration.number}-seed{seed}"
         with claim(folder) as free:
             if not free:

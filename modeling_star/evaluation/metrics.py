@@ -144,14 +144,12 @@ def _count_answers(references: Sequence[Any], predictions: Sequence[Any], langua
 
 def _count_labels(references: Sequence[Any], predictions: Sequence[Any], labels: Sequence[Any]) -> np.ndarray:
     """How often each label is predicted rightly, expected and predicted, `[examples, 3 * labels]`."""
-    index = {label: number for number, label in enumerate(labels)}
-    table = np.zeros((len(references), 3, len(labels)))
-    for row, item in zip(table, _pairs(references, predictions), strict=True):
-        for truth, guess in ((_as_set(one), _as_set(other)) for one, other in item):
-            for kind, found in enumerate((truth & guess, truth, guess)):
-                for label in found:
-                    row[kind, index[label]] += 1
-    return table.reshape(len(references), -1)
+    index, shape = {label: number for number, label in enumerate(labels)}, (len(references), len(labels))
+    pairs = [(row, *map(_as_set, pair)) for row, item in enumerate(_pairs(references, predictions)) for pair in item]
+    kinds = (frozenset.intersection, lambda truth, guess: truth, lambda truth, guess: guess)
+    places = ([row * shape[1] + index[x] for row, *sets in pairs for x in kind(*sets)] for kind in kinds)
+    tables = (np.bincount(np.array(each, dtype=np.int64), minlength=shape[0] * shape[1]) for each in places)
+    return np.concatenate([table.reshape(shape) for table in tables], axis=1).astype(np.float64)
 
 
 def _count_moments(references: Sequence[Any], predictions: Sequence[Any]) -> np.ndarray:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from transformers import EvalPrediction
 
-from ..data.labels import IGNORE_INDEX
-from .metrics import TASKS, count_examples, is_entity_scheme, score_counts
+from ..models.tag_schemes import IGNORE_INDEX
+from .metrics import METRICS, TASKS, count_examples, is_entity_scheme, score_counts
 
 
 _LABEL = "single_label_classification"
@@ -41,11 +41,15 @@ class TaskMetrics:
     def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
         """Compute the metrics of `predictions` against `label_ids`, shaped as in `decode`."""
         references, predictions = self.decode(prediction)
-        result = {}
+        result: dict[str, float] = {}
+        counts: dict[Any, np.ndarray] = {}
         for name in self.names:
             if metric := TASKS[self.task][1].get(name):
                 given = {"labels": range(len(self.label_list))} if metric == "labels_f1" else {}
-                result[name] = score_counts(metric, count_examples(metric, references, predictions, **given))
+                same = METRICS[metric].count, METRICS[metric].shared, *given
+                if same not in counts:
+                    counts[same] = count_examples(metric, references, predictions, **given)
+                result[name] = score_counts(metric, counts[same])
         return result | {name: float(np.mean([*result.values()])) for name in self.names if name not in result}
 
     def score_names(self) -> list[str]:

@@ -110,12 +110,9 @@ def with_sources(window: Window, predicted: Sequence[tuple["Text", list[Predicti
 
 def output_columns(predictor: "Predictor", inputs: Iterable[InputColumns], suffix: str) -> OutputColumns:
     """The columns of an output, in a file that ends in `suffix`; a warning names those that have another name."""
-    texts = (
-        ("question", "context")
-        if predictor.saved.task == "question-answering" and predictor.question is None
-        else None
-    )
-    texts = texts or (("text", "text_pair") if predictor.pairs else ("text",))
+    texts = ("text", "text_pair") if predictor.pairs else ("text",)
+    if predictor.saved.task == "question-answering" and predictor.question is None:
+        texts = ("question", "context")
     fields = predicted_fields(predictor.fields, predictor.has_several)
     columns = OutputColumns.of(inputs, texts, fields, predictor.has_several, suffix)
     for before, after in columns.renamed.items():

@@ -23,16 +23,7 @@ if TYPE_CHECKING:
 
 
 class TextTagger:
-    """
-    Tags of texts and of lists of words.
-
-    Args:
-        tokenizer: of the model.
-        decoder: to entities.
-        run: from columns of token ids, and what is kept of the outputs of a batch, to batches; see `run_in_batches`.
-        stride: tokens that neighbouring windows of a long text share; `None`: an eighth.
-        longest_run: the most letters and digits in a row that the tokenizer is given.
-    """
+    """Tags of texts and of lists of words; `run` is that of a `Predictor`, the stride is that of a training."""
 
     def __init__(
         self,

@@ -1,11 +1,11 @@
 """
 Fast paths that a model can do without: results are those of `models/` but for rounding.
 
-This room imports `models/`, which never imports it: `models.attention.find_kernels` looks its files up by name where
+This package imports `models/`, which never imports it: `models.ops.find_kernels` looks its files up by name where
 one can be used. So a saved folder, which ships the files of `models/`, needs none of them, and finds them where the
 package is installed.
 """
 
 # Names, arguments and results of the functions that models call. Increase it with any change of these, here and in
-# models/attention.py: the code in a saved folder may be older than the package.
+# models/ops.py: the code in a saved folder may be older than the package.
 INTERFACE = 4

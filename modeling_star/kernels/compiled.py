@@ -16,11 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
+from ..models import ops
 from ..models.char_cnn import tabulate_characters
-from ..models.modeling_big import LARGEST_CANDIDATE_RADIUS, BigTransformerModel
+from ..models.modeling_big import BigTransformerModel
 from ..models.modeling_encoder import Recorder
 from ..models.modeling_star import StarTransformerModel
-from ..models.token_layout import TokenLayout
+from ..models.token_layout import TokenLayout, is_traced
 from . import cpu
 from .cpu import UnavailableError
 
@@ -90,6 +91,8 @@ def describe(model: nn.Module) -> str:
         layers = next(module for module in model.modules() if isinstance(module, CompiledLayers))
         library = f"compiled layers with {layers.level.upper()}, else {library}"
         numbers = numbers if layers.numbers == numbers else f"{layers.numbers} in the layers, {numbers} elsewhere"
+    encoders = [x for x in model.modules() if isinstance(x, StarTransformerModel | BigTransformerModel)]
+    library += "".join(f"; attention: {ops.describe(x)}" for x in encoders if not isinstance(x, _CompiledEncoder))
     reason = vars(model).get("_not_compiled", "it is no compiled(model)")
     return f"library: {library}\nnumbers: {numbers}\ncompiled: {'yes' if reason is None else f'no, {reason}'}"
 
@@ -113,7 +116,8 @@ class CompiledLayers(nn.Module):
         is_star = type(encoder) is StarTransformerModel
         _check(encoder)
         layers: Any = encoder.layers
-        slots = [slot for layer in layers for slot in _slots(layer)]
+        start_norm = getattr(encoder, "relay_start_norm", None)
+        slots = [slot for layer in layers for slot in _slots(layer, start_norm)]
         dtypes = {slot.dtype for slot in slots if slot is not None}
         if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.bfloat16}:
             raise UnavailableError(f"the layers are in {' and '.join(sorted(map(str, dtypes)))}")
@@ -136,6 +140,7 @@ class CompiledLayers(nn.Module):
             activation=cpu.ACTIVATIONS.index(config.hidden_act),
             residual=is_star and config.residual,
             radial=is_star and config.use_radial,
+            start_norm=start_norm is not None,
             pooling=cpu.POOLINGS.index(pooling if encoder.add_pooling_layer else None),
             eps=config.layer_norm_eps,
         )
@@ -149,13 +154,11 @@ class CompiledLayers(nn.Module):
         self._code.modeling_star_pack(byref(self._shape), *self._precisions, addresses, self._weights.data_ptr())
 
     def forward(
-        self, embedded: Tensor, layout: TokenLayout, config: Any, with_states: bool, start_relay: Tensor | None
+        self, embedded: Tensor, layout: TokenLayout, config: Any, with_states: bool
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """States `[N, d]`, vectors and relays `[b, d]` from embeddings `[N, d]` and any first relays `[b, d]`."""
+        """States `[N, d]`, vectors and relays `[b, d]` from embeddings `[N, d]`."""
         shape, b = self._shape, len(layout.lengths)
-        fits = embedded.shape[1] == shape.d and (start_relay is None or start_relay.shape == (b, shape.d))
-        given = [embedded, *(() if start_relay is None else (start_relay,))]
-        if not fits or any(x.dtype != self.dtype or x.device.type != "cpu" for x in given):
+        if embedded.shape[1] != shape.d or embedded.dtype != self.dtype or embedded.device.type != "cpu":
             raise UserError(
                 f"The layers were compiled for {self.dtype} on the CPU, {shape.d} wide, and get {embedded.dtype} on "
                 f"{embedded.device}, {embedded.shape[1]} wide: convert the model, and write compiled(model)."
@@ -165,15 +168,14 @@ class CompiledLayers(nn.Module):
         states = embedded.new_zeros(embedded.shape) if with_states else None
         pooled = embedded.new_zeros((b, shape.d)) if shape.pooling else None
         relay = embedded.new_zeros((b, shape.d)) if shape.pooling and shape.radial else None
-        inputs = [x.contiguous() for x in given]
+        embedded = embedded.contiguous()
         if len(embedded) and self._code.modeling_star_encode(
             byref(shape),
             *self._precisions,
             self._weights.data_ptr(),
-            inputs[0].data_ptr(),
+            embedded.data_ptr(),
             layout.offsets.data_ptr(),
             b,
-            None if start_relay is None else inputs[1].data_ptr(),
             *(None if x is None else x.data_ptr() for x in (states, relay, pooled)),
             torch.get_num_threads(),
         ):
@@ -210,14 +212,12 @@ class _CompiledEncoder:
             "training mode": self.training,
             "words": inputs["word_mask"] is not None,
             "autocast": torch.is_autocast_enabled("cpu"),
-            "traced graph": not layout.is_packed or layout.in_rows,
+            "traced graph": is_traced() or (layout.in_rows and not layout.is_full),
         }
         for what, is_asked in refused.items():
             if is_asked:
                 raise _refused(what)
-        start_norm = getattr(self, "relay_start_norm", None)
-        start_relay = None if start_norm is None else start_norm(layout.mean(embedded))
-        states, pooled, relay = self.layers(embedded, layout, self.config, record.wants_token_states, start_relay)
+        states, pooled, relay = self.layers(embedded, layout, self.config, record.wants_token_states)
         return states, {"pooler_output": pooled, "relay_state": relay} if self.add_pooling_layer else {}
 
 
@@ -238,7 +238,7 @@ _COMPILED: dict[type, type] = {
 # ------ the layers that the code computes
 
 
-def _slots(layer: Any) -> list[Tensor | None]:
+def _slots(layer: Any, start_norm: Any) -> list[Tensor | None]:
     """The parameters of a layer in the order of `Slot` in cpu.cpp, `None` where the configuration makes none."""
     is_star = hasattr(layer, "ring_attention")
     attention = layer.ring_attention if is_star else layer.attention
@@ -248,6 +248,7 @@ def _slots(layer: Any) -> list[Tensor | None]:
         found += [module.weight, module.bias]
     if is_star and layer.relay_attention is not None:
         found += [*_projections(layer.relay_attention), layer.relay_norm.weight, layer.relay_norm.bias]
+        found += [] if start_norm is None else [start_norm.weight, start_norm.bias]
     return found + [None] * (cpu.SLOTS - len(found))
 
 
@@ -268,7 +269,7 @@ def _check(encoder: StarTransformerModel | BigTransformerModel) -> None:
         is_known = config.reach <= cpu.MOST_NEIGHBOURS
     else:
         is_window = (config.local_connection, config.global_node, config.lexicon_kind) == ("window", "first", None)
-        is_known = is_window and config.window_radius <= LARGEST_CANDIDATE_RADIUS
+        is_known = is_window and config.window_radius <= ops.LARGEST_CANDIDATE_RADIUS
     if not is_known or config.hidden_act not in cpu.ACTIVATIONS[1:]:
         raise UnavailableError("there is no code for its configuration")
     made: Any = nn.Module()
@@ -283,7 +284,7 @@ def _check(encoder: StarTransformerModel | BigTransformerModel) -> None:
         raise UnavailableError("every module has a hook")
     if replaced := vars(type(encoder)).keys() & vars(encoder).keys():
         raise UnavailableError(f"{min(replaced)} was replaced")
-    for name in ("layers", "global_pooling"):
+    for name in ("layers", "global_pooling", "relay_start_norm"):
         difference = _difference(getattr(encoder, name, None), getattr(made.eval(), name, None), name)
         if difference is not None:
             raise UnavailableError(difference)

@@ -323,7 +323,7 @@ enum Kind { STAR = 0, BIG = 1 };
 enum Pooling { NOTHING = 0, MAXIMUM = 1, MEAN = 2, FIRST = 3 };  // the vector of a sequence
 
 struct Shape {
-  int64_t kind, d, h, c, layers, radius, inner, activation, residual, radial, pooling;
+  int64_t kind, d, h, c, layers, radius, inner, activation, residual, radial, start_norm, pooling;
   double eps;
   // What is derived: vectors that hold a head, and columns of padded rows.
   int vectors() const {
@@ -349,6 +349,7 @@ template <class T> struct Relay {
 template <class T> struct Layer {
   Matrix<T> query, key_value, output, inner, outer;
   float *query_bias, *output_bias, *role_bias, *norm, *inner_bias, *outer_bias, *outer_norm, *relay_norm;
+  float* start_norm;  // of the relay before the first layer
   Relay<T> relay;
 };
 
@@ -391,6 +392,7 @@ template <class T> std::vector<Layer<T>> lay_out(const Shape& s, Pieces& memory)
       layer.relay.output = memory.matrix<T>(s.d, hc);
       layer.relay.output_bias = memory.take<float>(s.dp());
       layer.relay_norm = memory.take<float>(2 * s.dp());
+      layer.start_norm = memory.take<float>(2 * s.dp());
     } else {
       layer.inner = memory.matrix<T>(s.inner, s.d);
       layer.inner_bias = memory.take<float>(s.innerp());
@@ -433,8 +435,8 @@ template <class F> void fill(float* p, int64_t size, int64_t count, F value) {
 // Star has its own; that of BiG, its first token, those of the tokens.
 enum Slot {
   QUERY, QUERY_BIAS, KEY, VALUE, VALUE_BIAS, OUTPUT, OUTPUT_BIAS, ROLE_BIAS, NORM, NORM_BIAS, RELAY,
-  RELAY_NORM = RELAY + OUTPUT_BIAS + 1, RELAY_NORM_BIAS,
-  INNER = RELAY, INNER_BIAS, OUTER, OUTER_BIAS, OUTER_NORM, OUTER_NORM_BIAS, SLOTS = RELAY_NORM_BIAS + 1
+  RELAY_NORM = RELAY + OUTPUT_BIAS + 1, RELAY_NORM_BIAS, START_NORM, START_NORM_BIAS,
+  INNER = RELAY, INNER_BIAS, OUTER, OUTER_BIAS, OUTER_NORM, OUTER_NORM_BIAS, SLOTS = START_NORM_BIAS + 1
 };
 
 template <class T> void pack(const Shape& s, const void* const* given, bool half, char* memory) {
@@ -477,6 +479,7 @@ template <class T> void pack(const Shape& s, const void* const* given, bool half
         fill(relay.value[i], s.c, d, [&](int64_t n, int64_t k) { return value[(i * s.c + n) * d + k]; });
       }
       norm(layer.relay_norm, RELAY_NORM);
+      norm(layer.start_norm, START_NORM);
     } else {
       Parameter inner = of(INNER), outer = of(OUTER);
       fill(layer.inner, s.inner, d, [&](int64_t n, int64_t k) { return inner[n * d + k]; });
@@ -654,7 +657,7 @@ struct Call {
   int64_t b, count;  // sequences and tokens
   const int64_t* offsets;
   bool half;  // what the caller gives and takes is bfloat16
-  const char *embedded, *start;  // `start`: the relays before the first layer; null for the means
+  const char* embedded;
   char *states, *relay, *pooled;  // null where they are not wanted
   int threads;
 };
@@ -882,9 +885,7 @@ template <class T> struct Encoder {
       product(embedded + row * dp, dp, count, layers[0].key_value, nullptr, NONE, kv[0] + row * kvp, kvp);
     });
     if (s.radial) for_nodes([&](int64_t row, int64_t count) {
-      if (call.start) read(call.start, row, count, nodes);
-      else
-        for (int64_t n = row; n < row + count; n++) mean(n);
+      for (int64_t n = row; n < row + count; n++) start(n);
     });
     const T* x = embedded;
     for (int64_t l = 0; l < s.layers; l++) {
@@ -969,15 +970,18 @@ template <class T> struct Encoder {
       }
     });
   }
-  // The mean of the embeddings as a relay.
-  void mean(int64_t n) {
+  // The relay before the first layer: the mean of the embeddings, with a norm where the configuration has one.
+  void start(int64_t n) {
     const int64_t start = call.offsets[n], stop = call.offsets[n + 1];
     const vf factor = splat(1.0f / std::max<int64_t>(stop - start, 1));
+    float x[dp];
     for (int64_t j = 0; j < dp; j += W) {
       vf total = {};
       for (int64_t t = start; t < stop; t++) total += load(embedded + t * dp + j);
-      store(nodes + n * dp + j, total * factor);
+      store(x + j, total * factor);
     }
+    if (s.start_norm) return norm(x, (const T*)nullptr, NONE, layers[0].start_norm, s, nodes + n * dp);
+    for (int64_t j = 0; j < dp; j += W) store(nodes + n * dp + j, load(x + j));
   }
 
   // Rows of a thread, of a stride of at most max(kvp, dp), for a block of tokens or of sequences, which may be more.
@@ -1093,11 +1097,9 @@ void modeling_star_pack(const Shape* shape, int low, int half, const void* const
 }
 
 // Embeddings `[N, d]` to states `[N, d]`, relays `[b, d]` and the vectors of sequences `[b, d]`, those that are not null.
-// Relays begin as `start_relay`, `[b, d]`, where it is not null, and as means otherwise.
 // Token t of sequence i is row `offsets[i] + t`. Returns 1 where memory does not suffice, and 2 for a shape without code.
 int modeling_star_encode(const Shape* shape, int low, int half, const char* packed, const char* embedded,
-                         const int64_t* offsets, int64_t b, const char* start_relay, char* states, char* relay,
-                         char* pooled, int threads) {
+                         const int64_t* offsets, int64_t b, char* states, char* relay, char* pooled, int threads) {
   if (!shape->has_code()) return 2;
   threads = std::max(threads, 1);
   const int64_t row = shape->d * (half ? 2 : 4);
@@ -1109,8 +1111,7 @@ int modeling_star_encode(const Shape* shape, int low, int half, const char* pack
       std::vector<int64_t> inside;
       for (int64_t i = start; i <= stop; i++) inside.push_back(offsets[i] - token);
       const Call call{*shape, stop - start, inside.back(), inside.data(), half != 0, embedded + token * row,
-                      start_relay ? start_relay + start * row : nullptr, from(states, token), from(relay, start),
-                      from(pooled, start), threads};
+                      from(states, token), from(relay, start), from(pooled, start), threads};
       low ? encode<Half>(call, packed) : encode<float>(call, packed);
     }
   } catch (const std::bad_alloc&) {

@@ -33,7 +33,7 @@ KINDS = ("star", "big")
 ACTIVATIONS = ("none", "relu", "gelu")
 POOLINGS = (None, "max", "mean", "first")
 # Parameters of a layer, in the order of `Slot`.
-SLOTS = 19
+SLOTS = 21
 # On either side: cpu.cpp holds the keys of at most 64 candidates of a token.
 MOST_NEIGHBOURS = 30
 
@@ -41,8 +41,8 @@ MOST_NEIGHBOURS = 30
 class Shape(ctypes.Structure):
     """`Shape` of cpu.cpp."""
 
-    _names = ("kind", "d", "h", "c", "layers", "radius", "inner", "activation", "residual", "radial", "pooling")
-    _fields_ = [*((name, c_int64) for name in _names), ("eps", c_double)]
+    _names = ("kind", "d", "h", "c", "layers", "radius", "inner", "activation", "residual", "radial", "start_norm")
+    _fields_ = [*((name, c_int64) for name in (*_names, "pooling")), ("eps", c_double)]
 
 
 # ------ the library
@@ -100,7 +100,7 @@ def _load(name: str, path: Path) -> ctypes.CDLL:
         ("ready", c_int, ()),
         ("packed_size", c_int64, (shape, c_int)),
         ("pack", None, (shape, c_int, c_int, pointers, c_void_p)),
-        ("encode", c_int, (shape, c_int, c_int, *(c_void_p,) * 3, c_int64, *(c_void_p,) * 4, c_int)),
+        ("encode", c_int, (shape, c_int, c_int, *(c_void_p,) * 3, c_int64, *(c_void_p,) * 3, c_int)),
     ):
         entry = getattr(library, f"modeling_star_{function}")
         entry.restype, entry.argtypes = result, arguments

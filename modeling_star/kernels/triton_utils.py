@@ -1,6 +1,6 @@
 """
 Helpers of the Triton kernels in triton_ring_attention.py and triton_relay_attention.py, which only
-`attention.use_kernels` enables.
+`models/ops.py` chooses.
 
 All kernels have in common:
 

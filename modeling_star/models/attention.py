@@ -2,8 +2,8 @@
 The attentions of the encoders: a token over its few candidates, and the relay over its sequence.
 
 The candidates of a token are neighbours on a ring, its embedding and a relay in the Star-Transformer; in the
-BiG-Transformer the words that contain it and a global node. `choose_backend` picks one of three ways to compute the
-same attention: torch operations, sparse rows on a CPU, Triton kernels on a GPU.
+BiG-Transformer the words that contain it and a global node. These operations of torch are the reference; `ops.py`
+chooses them or faster ones that give the same results.
 
     Star, radius 1     left  self  right  embedding  relay      one softmax over all candidates of a token
     BiG, words         itself  1 of 2  2 of 2  1 of 3  ...  global node
@@ -12,41 +12,27 @@ Axes: b batch  N flat tokens  m longest sequence  d width  h heads  c width of a
       w offsets of neighbours, 2 * reach + 1  r candidate roles  L longest word
 """
 
-import functools
-import importlib
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import initialization as init
-from transformers.utils import logging
 
 from .modeling_encoder import require_plain_linear
-from .neighbours import has_shifted, neighbour_index, neighbours, windows
-from .sparse_attention import RowIndex, row_attention, row_attention_applies, sequence_scores, sequence_sums
 from .token_layout import (
     Memo,
     TokenLayout,
     at_least_float32,
     cached_unless_traced,
-    get_or_compute,
-    is_traced,
+    has_shifted,
+    neighbours,
+    windows,
 )
 
 
-logger = logging.get_logger(__name__)
-
 # Up to so many tokens a copy of them costs less than further operations.
 FEW_TOKENS = 1024
-
-# The widest reach of the kernels. A program holds the weights of a token's roles in registers: the words around it are
-# 55 where words have up to ten tokens.
-LONGEST_KERNEL_REACH = 9
-# `modeling_star.kernels.INTERFACE` for which this code calls kernels.
-KERNEL_INTERFACE = 4
 
 
 class AttentionProjections(nn.Module):
@@ -146,34 +132,6 @@ class BandCandidates:
             return self.spans
         return torch.eye(self.exists.shape[1], dtype=torch.bool, device=self.exists.device)
 
-    def span_matrix(self) -> Tensor:
-        """`all_spans` as numbers `[w, r]`, float32."""
-        return get_or_compute(self.of_spans, "kernels", lambda: self.all_spans().to(torch.float32).contiguous())
-
-    def row_options(self, with_node: bool, dtype: torch.dtype) -> tuple[Tensor | None, Tensor]:
-        """
-        `spans` and `missing` as `row_attention` takes them.
-
-        Args:
-            with_node: there is one more row after the band and one more candidate made of it, which every token has.
-            dtype: of the states.
-        """
-
-        def make_spans() -> Tensor | None:
-            spans = None if self.spans is None else self.spans.to(dtype)
-            if spans is None or not with_node:
-                return spans
-            spans = nn.functional.pad(spans, (0, 1, 0, 1))
-            spans[-1, -1] = 1
-            return spans
-
-        def make_missing() -> Tensor:
-            missing = nn.functional.pad(~self.exists, (0, 1)) if with_node else ~self.exists
-            return missing.T.unsqueeze(2)
-
-        spans = get_or_compute(self.of_spans, (with_node, dtype), make_spans)
-        return spans, get_or_compute(self.memo, with_node, make_missing)
-
     @classmethod
     def words(
         cls, words: Tensor, layout: TokenLayout, include_self: bool, mean_dtype: torch.dtype | None = None
@@ -191,7 +149,7 @@ class BandCandidates:
         longest = words.shape[1]
         spans, columns, memo = _word_roles(longest, include_self, words.device, mean_dtype)
         # Words end in their sequence, so that none comes from another.
-        exists = windows(layout, words, 1 - longest, 0).index_select(1, columns)
+        exists = windows(words, 1 - longest, 0).index_select(1, columns)
         if include_self:
             exists = nn.functional.pad(exists, (1, 0), value=True)
         return cls(exists, spans, longest - 1, of_spans=memo)
@@ -216,8 +174,6 @@ class BandCandidates:
         offset = torch.arange(-radius, radius + 1, device=layout.position.device)
         position = layout.position[:, None] + offset
         exists = (position >= int(without_first)) & (position < layout.lengths[layout.sequence_index][:, None])
-        if not layout.is_packed:
-            exists = exists & layout.mask.flatten()[:, None]
         return cls(exists, None, radius)
 
     def concatenate(self, other: "BandCandidates") -> "BandCandidates":
@@ -319,34 +275,37 @@ class CandidateAttention(nn.Module):
         if self.role_bias is not None:
             init.zeros_(self.role_bias)
 
-    def forward(self, candidates: Candidates) -> tuple[Tensor, Tensor | None]:
+    def forward(self, candidates: Candidates, operation: "Attend | None" = None) -> tuple[Tensor, Tensor | None]:
         """
+        Args:
+            candidates: of all tokens.
+            operation: what computes it, as `attend` does, the default.
+
         Returns:
-            The update `[N, d]` and the weights `[b, h, n, r]`, zeros at padding; `None` instead for packed
-            tokens, of which none are recorded.
+            The update `[N, d]` and the weights `[b, h, n, r]`, zeros at padding; `None` where they are not recorded.
         """
-        query = self.projections.query(candidates.tokens)
-        return choose_backend(query, candidates)(self, query, candidates)
+        return (operation or attend)(self, self.projections.query(candidates.tokens), candidates)
 
 
 # From queries `[N, h * c]`, not yet scaled, to what `CandidateAttention.forward` returns.
-Backend = Callable[[CandidateAttention, Tensor, Candidates], tuple[Tensor, Tensor | None]]
+Attend = Callable[[CandidateAttention, Tensor, Candidates], tuple[Tensor, Tensor | None]]
 
 
-def choose_backend(query: Tensor, candidates: Candidates) -> Backend:
-    """Choose the function that computes the attention of queries `[N, h * c]`; results agree but for rounding."""
-    layout = candidates.layout
-    if candidates.has_neighbours and use_kernels(query, layout, candidates.radius):
-        return attend_with_triton
-    if layout.is_packed and row_attention_applies(query):
-        return attend_over_sparse_rows
-    return attend_with_torch
-
-
-def attend_with_torch(
-    attention: CandidateAttention, query: Tensor, candidates: Candidates
+def attend(
+    attention: CandidateAttention, query: Tensor, candidates: Candidates, records: bool = False
 ) -> tuple[Tensor, Tensor | None]:
-    """The reference, in torch operations: `candidate_attention`."""
+    """
+    The attention in torch operations, the reference of all others: `candidate_attention`.
+
+    Args:
+        attention: its projections, its bias, its dropout.
+        query: `[N, h * c]`, not yet scaled.
+        candidates: of all tokens.
+        records: return the weights.
+
+    Returns:
+        As `CandidateAttention.forward`.
+    """
     projections, layout = attention.projections, candidates.layout
     width = projections.num_heads * projections.head_dim
 
@@ -375,88 +334,9 @@ def attend_with_torch(
         node=None if node is None else split(node),
         dropout_p=attention.dropout_p if attention.training else 0.0,
         scale=projections.scale,
-        recorded_in=None if layout.is_packed else layout,
+        recorded_in=layout if records else None,
     )
-    return projections.project_output(context), None if layout.is_packed else weights
-
-
-def attend_over_sparse_rows(
-    attention: CandidateAttention, query: Tensor, candidates: Candidates
-) -> tuple[Tensor, Tensor | None]:
-    """Packed tokens on a CPU: every candidate is a row of one table of keys and values, `sparse_attention`."""
-    band, projections = candidates.band, attention.projections
-    sources = [candidates.tokens] if candidates.has_neighbours else []
-    sources += [states for states in (candidates.node, candidates.embedded) if states is not None]
-    table = candidates.project(torch.cat(sources) if len(sources) > 1 else sources[0])
-    has_embedded = candidates.embedded is not None
-    # The operations on rows are of float32 or float64, and so is a softmax.
-    heads, dtype = projections.num_heads, at_least_float32(query.dtype)
-    index = get_or_compute(
-        candidates.layout.memo,
-        (heads, dtype, candidates.on_ring, band is None, candidates.radius, candidates.node is None, has_embedded),
-        lambda: RowIndex.build(_candidate_rows(candidates, has_embedded), len(table), heads, dtype),
-    )
-    spans, missing = (None, None) if band is None else band.row_options(candidates.node is not None, dtype)
-    with torch.autocast("cpu", enabled=False):
-        context, total = row_attention(
-            query.to(dtype),
-            table.to(dtype),
-            index,
-            None if attention.role_bias is None else attention.role_bias.to(dtype),
-            spans,
-            missing,
-            may_have_none=candidates.node is None,
-            dropout_p=attention.dropout_p if attention.training else 0.0,
-            scale=projections.scale,
-        )
-    context, total = context.to(query.dtype), None if total is None else total.to(query.dtype)
-    return projections.output(projections.add_value_bias(context, total)), None
-
-
-def _candidate_rows(candidates: Candidates, has_embedded: bool) -> Tensor:
-    """
-    The rows that each token attends to, `[N, w]`, in a table of the tokens, the nodes of their sequences and, if
-    `has_embedded`, their embeddings.
-    """
-    count, layout = len(candidates.tokens), candidates.layout
-    index: list[Tensor] = []
-    after_rows = 0
-    if candidates.has_neighbours:
-        index.extend(neighbour_index(layout, candidates.radius, candidates.on_ring))
-        after_rows = count
-    node = candidates.node
-    if candidates.on_ring:
-        after_nodes = after_rows + (0 if node is None else len(node))
-        index.append(torch.arange(count) + after_nodes if has_embedded else index[candidates.radius])
-    if node is not None:
-        index.append(layout.sequence_index + after_rows)
-    return torch.stack(index, dim=1)
-
-
-def attend_with_triton(
-    attention: CandidateAttention, query: Tensor, candidates: Candidates
-) -> tuple[Tensor, Tensor | None]:
-    """Packed tokens on a GPU: `triton_ring_attention.py` of `modeling_star.kernels`."""
-    pairs = (2, attention.projections.num_heads, attention.projections.head_dim)
-
-    def project(states: Tensor | None) -> Tensor | None:
-        return None if states is None else candidates.project(states).unflatten(-1, pairs)
-
-    context = find_kernels("triton_ring_attention").candidate_attention(
-        attention.projections.split(query),
-        project(candidates.tokens),
-        project(candidates.embedded),
-        project(candidates.node),
-        attention.projections.value_bias,
-        attention.role_bias,
-        candidates.radius,
-        None if candidates.band is None else candidates.band.exists,
-        None if candidates.band is None else candidates.band.span_matrix(),
-        candidates.layout,
-        attention.dropout_p if attention.training else 0.0,
-        attention.projections.scale,
-    )
-    return attention.projections.project_output(context), None
+    return projections.project_output(context), weights if records else None
 
 
 def candidate_attention(
@@ -557,6 +437,10 @@ def _drop(weights: Tensor, dropout_p: float, dim: int = -1) -> tuple[Tensor, Ten
 # ------ the relay over its sequence
 
 
+# From queries `[b, h, d]`, relays or `None`, tokens, their layout and the dropout to what `relay_mix` returns.
+Mix = Callable[[Tensor, Tensor | None, Tensor, TokenLayout, float], tuple[Tensor, Tensor | None, Tensor | None]]
+
+
 def relay_attention(
     projections: AttentionProjections,
     relay: Tensor,
@@ -564,6 +448,7 @@ def relay_attention(
     layout: TokenLayout,
     dropout_p: float,
     include_relay: bool = True,
+    mix: Mix | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """
     The relay attends to itself and to every token of its sequence (Eq 7), without projecting the tokens.
@@ -577,6 +462,7 @@ def relay_attention(
         tokens: `[N, d]`, laid out by `layout`.
         dropout_p: probability with which a weight is dropped; 0 outside training.
         include_relay: the relay is a candidate beside the tokens; `False` where it is one of them.
+        mix: what computes weights and sums, as `relay_mix` does, the default.
 
     Returns:
         The context `[b, h * c]` and the weights `[b, h, 1 + m]` over the relay and the columns of `layout.to_rows`, or
@@ -588,20 +474,7 @@ def relay_attention(
     query = projections.split(projections.query(relay)).transpose(0, 1)
     nothing = _zero(query.dtype, query.device)
     query = torch.baddbmm(nothing, query, key_weight, beta=0, alpha=projections.scale).transpose(0, 1)
-    weights: Tensor | None = None
-    if include_relay and use_kernels(query, layout):
-        mixed, total = find_kernels("triton_relay_attention").relay_mix(query, relay, tokens, layout, dropout_p)
-        mixed, total = mixed.to(query.dtype), None if total is None else total.to(query.dtype)
-    elif layout.is_ragged or query.dtype == torch.float16:
-        # Scores of large float16 numbers are beyond float16. Sparse rows are of one precision; in bfloat16 they would
-        # be laid out as `[b, m, d]` instead, beside one long text nearly all of it padding.
-        dtype, wide = query.dtype, at_least_float32(tokens.dtype)
-        with torch.autocast(query.device.type, enabled=False):
-            own = relay.to(wide) if include_relay else None
-            mixed, weights, total = _relay_mix(query.to(wide), own, tokens.to(wide), layout, dropout_p)
-        mixed, weights, total = mixed.to(dtype), weights.to(dtype), None if total is None else total.to(dtype)
-    else:
-        mixed, weights, total = _relay_mix(query, relay if include_relay else None, tokens, layout, dropout_p)
+    mixed, weights, total = (mix or relay_mix)(query, relay if include_relay else None, tokens, layout, dropout_p)
     # The weight on the right: on the left, last bits depend on where in memory it lies.
     context = torch.bmm(mixed.transpose(0, 1), value_weight.transpose(1, 2)).transpose(0, 1).flatten(1)
     return projections.add_value_bias(context, total), weights
@@ -612,43 +485,57 @@ def _zero(dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.zeros((), dtype=dtype, device=device)
 
 
-def _relay_mix(
+def relay_mix(
     query: Tensor, relay: Tensor | None, tokens: Tensor, layout: TokenLayout, dropout_p: float
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """
-    Relay, where there is one, and tokens of each sequence summed by their weights, `[b, h, d]` from queries
-    `[b, h, d]`; the weights `[b, h, 1 + m]` or `[b, h, m]`, and their sum under dropout `[b, h]`.
+    Relay, where there is one, and tokens of each sequence summed by their weights, in torch operations.
+
+    Args:
+        query: `[b, h, d]`, W_K^T q, scaled.
+        relay: `[b, d]`; or `None`.
+        tokens: `[N, d]`.
+
+    Returns:
+        The sums `[b, h, d]`; the weights `[b, h, 1 + m]` or `[b, h, m]`, and their sum under dropout `[b, h]`.
     """
-    if layout.is_ragged:
-        scores = layout.to_rows(sequence_scores(tokens, query, layout)).transpose(1, 2)
+    if query.dtype == torch.float16:  # scores of large numbers are beyond it
+        return in_float32(relay_mix, query, relay, tokens, layout, dropout_p)
+    if relay is not None and layout.is_full and len(tokens) <= FEW_TOKENS:
+        # A copy of few tokens costs less than operations for the relay alone.
+        rows, relay = torch.cat([relay[:, None], layout.to_rows(tokens)], dim=1), None
     else:
-        if relay is not None and layout.is_full and len(tokens) <= FEW_TOKENS:
-            # A copy of few tokens costs less than operations for the relay alone.
-            rows, relay = _rows_after_relay(relay, tokens, layout), None
-        else:
-            rows = layout.to_rows(tokens)
-        scores = torch.bmm(query, rows.transpose(1, 2))
+        rows = layout.to_rows(tokens)
+    scores = torch.bmm(query, rows.transpose(1, 2))
+    weights, total = relay_weights(scores, query, relay, layout, dropout_p, tokens.dtype)
+    mixed = torch.bmm(weights if relay is None else weights[..., 1:], rows)
+    return mixed if relay is None else mixed + weights[..., :1] * relay[:, None], weights, total
+
+
+def in_float32(
+    mix: Mix, query: Tensor, relay: Tensor | None, tokens: Tensor, layout: TokenLayout, dropout_p: float
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """A mix in float32 where numbers are of half precision, with results in the type of the queries."""
+    dtype, wide = query.dtype, at_least_float32(tokens.dtype)
+    with torch.autocast(query.device.type, enabled=False):
+        own = None if relay is None else relay.to(wide)
+        results = mix(query.to(wide), own, tokens.to(wide), layout, dropout_p)
+    mixed, weights, total = (None if x is None else x.to(dtype) for x in results)
+    return mixed, weights, total
+
+
+def relay_weights(
+    scores: Tensor, query: Tensor, relay: Tensor | None, layout: TokenLayout, dropout_p: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor | None]:
+    """
+    The weights of scores `[b, h, m]` over rows, after that of the relay where there is one, and their sum under
+    dropout.
+    """
     if not layout.is_full:
         scores = scores.masked_fill(~layout.row_mask[:, None], torch.finfo(scores.dtype).min)
     if relay is not None:
         scores = torch.cat([torch.bmm(query, relay[..., None]), scores], dim=-1)
-    weights = scores.softmax(-1)
-    if weights.dtype != tokens.dtype:  # autocast computes a softmax in float32
-        weights = weights.to(tokens.dtype)
-    weights, total = _drop(weights, dropout_p)
-    of_tokens = weights if relay is None else weights[..., 1:]
-    if layout.is_ragged:
-        mixed = sequence_sums(tokens, layout.from_rows(of_tokens.transpose(1, 2)), layout)
-    else:
-        mixed = torch.bmm(of_tokens, rows)
-    return mixed if relay is None else mixed + weights[..., :1] * relay[:, None], weights, total
-
-
-def _rows_after_relay(relay: Tensor, tokens: Tensor, layout: TokenLayout) -> Tensor:
-    """Each row of a batch without padding after its relay: `[b, d]` and `[N, d]` to `[b, 1 + n, d]`."""
-    if len(relay) == 1:
-        return torch.cat([relay, tokens])[None]
-    return torch.cat([relay[:, None], layout.to_rows(tokens)], dim=1)
+    return _drop(scores.softmax(-1).to(dtype), dropout_p)  # autocast computes a softmax in float32
 
 
 # ------ the norm after an attention
@@ -656,7 +543,7 @@ def _rows_after_relay(relay: Tensor, tokens: Tensor, layout: TokenLayout) -> Ten
 
 class UpdateLayerNorm(nn.LayerNorm):
     """
-    LayerNorm of a state plus its update, the post-norm of both encoders. On a GPU, outside training, it is one kernel.
+    LayerNorm of a state plus its update, the post-norm of both encoders.
     Its name has "LayerNorm" in it, by which transformers initialises norms (seen in 5.23).
 
     Attributes:
@@ -665,101 +552,29 @@ class UpdateLayerNorm(nn.LayerNorm):
 
     padding = 0
 
-    def forward(self, update: Tensor, state: Tensor | None = None, activation: nn.Module | None = None) -> Tensor:
+    def forward(
+        self,
+        update: Tensor,
+        state: Tensor | None = None,
+        activation: nn.Module | None = None,
+        kernel: Callable[..., Tensor] | None = None,
+    ) -> Tensor:
         """
         Args:
             update: `[..., d]`.
             state: `[..., d]`; `None` for 0.
             activation: applied to the update first.
+            kernel: computes it as one, of `[N, d]` without gradients, `ops.Operations.update_norm`.
 
         Returns:
             LN(state + activation(update)), `[..., d]`.
         """
-        fused = update.dim() == 2 and not torch.is_grad_enabled() and kernels_run(update)
-        # Autocast would have the result in float32.
-        fused = fused and not torch.is_autocast_enabled(update.device.type)
-        rectified = fused and isinstance(activation, nn.ReLU)
+        rectified = kernel is not None and isinstance(activation, nn.ReLU)
         if activation is not None and not rectified:
             update = activation(update)
-        if fused:
-            update_norm = find_kernels("triton_norm").update_norm
-            return update_norm(update, state, self.weight, self.bias, self.eps, rectified)
+        if kernel is not None:
+            return kernel(update, state, self.weight, self.bias, self.eps, rectified)
         state = update if state is None else state + update
         if not self.padding:
             return super().forward(state)
         return nn.functional.pad(super().forward(state[..., : -self.padding]), (0, self.padding))
-
-
-# ------ when kernels are used
-
-
-def use_kernels(tokens: Tensor, layout: TokenLayout, reach: int = 1) -> bool:
-    """
-    Whether Triton kernels compute an attention, instead of torch operations; nothing else decides this.
-
-    The environment variable MODELING_STAR_KERNELS is read on every call: "auto", the default, uses them on a CUDA GPU
-    where Triton works; "0" never does; "1" always does and raises where they cannot run. They are never used where a
-    model is compiled or exported, where attention weights are recorded (the layout is padded there), or beyond
-    LONGEST_KERNEL_REACH.
-
-    Args:
-        tokens: any tensor with the tokens' device and type.
-        layout: where the tokens lie.
-        reach: the largest offset that a token attends to.
-
-    Raises:
-        ValueError: the variable has another value.
-        RuntimeError: it is "1" and they cannot run.
-    """
-    return layout.is_packed and reach <= LONGEST_KERNEL_REACH and kernels_run(tokens)
-
-
-def kernels_run(tokens: Tensor) -> bool:
-    """Whether Triton kernels run on the device and in the precision of `tokens`; `use_kernels` adds the layout."""
-    if is_traced():
-        return False
-    setting = os.environ.get("MODELING_STAR_KERNELS", "auto")
-    if setting not in ("auto", "0", "1"):
-        raise ValueError(f'MODELING_STAR_KERNELS={setting} is set; "auto", "0" (never) and "1" (always) are allowed.')
-    if setting == "0" or (setting == "auto" and (tokens.device.type != "cuda" or tokens.dtype == torch.float64)):
-        return False
-    failure = _kernel_failure(tokens.device)
-    if failure is None:
-        return True
-    reason = f"the Triton kernels do not run on {tokens.device}: {str(failure).rstrip('.')}"
-    if setting == "1":
-        raise RuntimeError(
-            f"MODELING_STAR_KERNELS=1 is set, and {reason}. They need a CUDA GPU, or TRITON_INTERPRET=1 for tests: "
-            "export MODELING_STAR_KERNELS=0."
-        ) from failure
-    logger.warning_once(f"PyTorch computes attention, as {reason}. To hide this: export MODELING_STAR_KERNELS=0.")
-    return False
-
-
-@functools.lru_cache
-def _kernel_failure(device: torch.device) -> Exception | None:
-    """The error that keeps the Triton kernels from running on a device; `None` where they run."""
-    try:
-        return find_kernels("triton_utils").failure_on(device)
-    except ImportError as error:
-        return error
-
-
-def find_kernels(name: str) -> Any:
-    """
-    A file of `modeling_star.kernels`, which depends on this folder and is looked up by its name: the code in a saved
-    folder computes without it, and uses it where the package is installed.
-
-    Raises:
-        ImportError: the package or Triton is not installed, or the package's kernels are of another interface.
-    """
-    try:
-        package = importlib.import_module("modeling_star.kernels")
-    except ModuleNotFoundError as error:
-        raise ImportError("they need the package modeling-star: pip install . in its checkout") from error
-    if package.INTERFACE != KERNEL_INTERFACE:
-        raise ImportError(
-            f"the kernels of the installed modeling_star have interface {package.INTERFACE}, and this model's code "
-            f"calls {KERNEL_INTERFACE}"
-        )
-    return importlib.import_module(f"modeling_star.kernels.{name}")

@@ -54,7 +54,7 @@ def run_backbone(
         types, position: `[N]`, counted from 0; or `None`.
         is_frozen: nothing of the encoder is trained.
     """
-    rows, mask = layout.to_right_padded(tokens)
+    rows, mask = layout.to_rows(tokens), layout.row_mask
     as_ids = tokens.dim() == 1
     if as_ids:
         pad = getattr(backbone.config, "pad_token_id", None) or 0
@@ -64,13 +64,13 @@ def run_backbone(
     if position is not None and "position_ids" not in taken:
         raise ValueError(f"position_ids are given, and the {backbone.config.model_type} inside takes none: omit them.")
     if position is not None:
-        inputs["position_ids"] = layout.to_right_padded(position + first_position(backbone.config))[0]
+        inputs["position_ids"] = layout.to_rows(position + first_position(backbone.config))
     if types is not None and "token_type_ids" in taken and getattr(backbone.config, "type_vocab_size", 0) > 1:
-        inputs["token_type_ids"] = layout.to_right_padded(types)[0]
+        inputs["token_type_ids"] = layout.to_rows(types)
     # An empty sequence attends to its first column of padding: a softmax over nothing would be NaN.
     first = torch.arange(mask.shape[1], device=mask.device) == 0
     inputs["attention_mask"] = (mask | (first & ~mask.any(1, keepdim=True))).long()
     # The gradient of `inputs_embeds` flows through frozen weights too.
     with torch.no_grad() if is_frozen and not tokens.requires_grad else contextlib.nullcontext():
         hidden = backbone(**inputs, return_dict=True).last_hidden_state
-    return layout.from_right_padded(hidden)
+    return layout.from_rows(hidden)

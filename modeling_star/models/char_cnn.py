@@ -17,8 +17,7 @@ from transformers import initialization as init
 from transformers.utils import logging
 
 from .configuration_encoder import EncoderConfig
-from .neighbours import is_continuation
-from .token_layout import TokenLayout, is_fixed
+from .token_layout import TokenLayout, is_continuation, is_fixed
 from .vocabulary import Vocabulary, VocabularyTables
 
 

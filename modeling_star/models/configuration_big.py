@@ -58,7 +58,7 @@ class BigTransformerConfig(EncoderConfig):
     global_connection: bool = True
     global_node: Literal["mean", "first"] = "mean"
     pooling: Literal["mean", "max", "global"] = "mean"
-    position_embedding_type: Literal["learned", "sinusoidal", "none", "ring"] = "sinusoidal"
+    position_embedding_type: Literal["learned", "sinusoidal", "none"] = "sinusoidal"
     sinusoidal_base: float | int = 100000.0
     scale_embedding: bool | None = None
 
@@ -86,6 +86,14 @@ class BigTransformerConfig(EncoderConfig):
         """Part of strict validation: a first token is the global node only where tokens attend to one."""
         if self.global_node == "first" and not self.global_connection:
             raise ValueError('global_node="first" is given with global_connection=False: omit one of them.')
+
+    @property
+    def reach(self) -> int | None:
+        """The largest offset of a neighbour that a token attends to; `None`: it attends to none, nor to itself."""
+        if self.local_connection in ("adjacent", "none"):
+            return 1 if self.local_connection == "adjacent" else None
+        words = self.max_word_length - 1 if self.lexicon_kind or self.local_connection == "lexicon" else 0
+        return max(words, self.window_radius) if self.local_connection == "window" else words
 
     @property
     def candidate_roles(self) -> tuple[str, ...]:

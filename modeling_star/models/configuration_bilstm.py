@@ -27,7 +27,7 @@ class BiLstmConfig(EncoderConfig):
 
     bidirectional: bool = True
     pooling: Literal["max", "mean"] = "max"
-    position_embedding_type: Literal["learned", "sinusoidal", "none", "ring"] = "none"
+    position_embedding_type: Literal["learned", "sinusoidal", "none"] = "none"
 
     def validate_directions(self) -> None:
         """Part of strict validation: both directions are equally wide."""

@@ -22,7 +22,7 @@ class DisanConfig(EncoderConfig):
     model_type = "disan"
 
     num_hidden_layers: int = 1
-    position_embedding_type: Literal["learned", "sinusoidal", "none", "ring"] = "none"
+    position_embedding_type: Literal["learned", "sinusoidal", "none"] = "none"
 
     def validate_directions(self) -> None:
         """Part of strict validation: both directions are equally wide."""

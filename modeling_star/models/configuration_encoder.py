@@ -2,7 +2,7 @@
 
 import copy
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, ClassVar, Literal
 
@@ -144,8 +144,7 @@ class EncoderConfig(BaseConfig):
             width, as for a table shared with a decoder's output (section 3.4 of https://arxiv.org/abs/1706.03762).
         embedding_norm (`bool`, defaults to `False`): LayerNorm on the sum of the embeddings, as in BERT.
         type_vocab_size (`int`, defaults to 0): token types that are embedded; 0 embeds none.
-        position_embedding_type (`str`, defaults to `"learned"`): "learned", "sinusoidal", "none", and "ring" for the
-            Star-Transformer.
+        position_embedding_type (`str`, defaults to `"learned"`): "learned", "sinusoidal" or "none".
         sinusoidal_base (`float`, defaults to 10000): base of the sinusoidal wavelengths.
         max_position_embeddings (`int`, defaults to 512): longest sequence, in real tokens, that learned positions
             cover. The other types have no maximum.
@@ -200,7 +199,7 @@ class EncoderConfig(BaseConfig):
     scale_embedding: bool = False
     embedding_norm: bool = False
     type_vocab_size: int = 0
-    position_embedding_type: Literal["learned", "sinusoidal", "none", "ring"] = "learned"
+    position_embedding_type: Literal["learned", "sinusoidal", "none"] = "learned"
     sinusoidal_base: float | int = 10000.0
     max_position_embeddings: int = 512
     random_position_offset: bool = False
@@ -296,87 +295,55 @@ class EncoderConfig(BaseConfig):
         *("char_vocab_size", "char_embedding_size", "char_num_filters", "char_kernel_size", "max_char_length"),
     )
     repeated: ClassVar[tuple[str, ...]] = ("num_hidden_layers", "max_ngram_length", "tfidf_max_length")
-    position_embedding_types: ClassVar[tuple[str, ...]] = ("learned", "sinusoidal", "none")
 
-    def validate_positions(self) -> None:
-        """Part of strict validation: the encoder has this type of position."""
-        given, allowed = self.position_embedding_type, self.position_embedding_types
-        if given not in allowed:
-            raise ValueError(f"position_embedding_type={given!r} is given; {type(self).__name__} has {allowed}.")
+    def validate_values(self) -> None:
+        """Part of strict validation: numbers are in their range."""
+        dropouts = [f.name for f in fields(self) if "dropout" in f.name]
+        counts = ("num_hidden_layers", "type_vocab_size", "ngram_buckets", "tfidf_terms", "word_vector_size")
+        ranges: list[tuple[Iterable[str], Callable[[Any], bool], str]] = [
+            (self.sizes, lambda x: x >= 1, "at least 1 is needed"),
+            (self.repeated, lambda x: x <= MOST_REPEATED, f"at most {MOST_REPEATED:,} are allowed"),
+            (counts, lambda x: x >= 0, "0 (none) or more is allowed"),
+            (dropouts, lambda x: 0 <= x < 1, "a probability in [0, 1) is allowed"),
+            (("calibration_temperature",), lambda x: x > 0, "a number above 0 is allowed"),
+            (("char_kernel_size",), lambda x: x % 2, "an odd number is needed"),
+        ]
+        for names, holds, needed in ranges:
+            for name in names:
+                if (value := getattr(self, name)) is not None and not holds(value):
+                    raise ValueError(f"{name}={value} is given; {needed}.")
 
-    def validate_sizes(self) -> None:
-        """Part of strict validation: every size is at least 1, and what is repeated has an end."""
-        self._check_positive(*self.sizes)
-        for name in self.repeated:
-            if getattr(self, name) > MOST_REPEATED:
-                raise ValueError(f"{name}={getattr(self, name)} is given; at most {MOST_REPEATED:,} are allowed.")
-        for name in ("num_hidden_layers", "type_vocab_size", "ngram_buckets", "tfidf_terms", "word_vector_size"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name}={getattr(self, name)} is given; 0 (none) or more is allowed.")
-        inside = getattr(self.backbone_config, "hidden_size", self.embedding_size)
+    def validate_choices(self) -> None:
+        """Part of strict validation: fields fit each other, labels count from 0, and the activation has a name."""
+        inside, given = getattr(self.backbone_config, "hidden_size", self.embedding_size), sorted(self.id2label or {})
         if self.embedding_size != inside:
-            raise ValueError(
+            wrong = (
                 f"embedding_size={self.embedding_size} is given; the encoder in backbone_config has {inside}: omit it."
             )
-        if self.char_kernel_size % 2 == 0:
-            raise ValueError(f"char_kernel_size={self.char_kernel_size} is given; an odd number is needed.")
-
-    def validate_tfidf(self) -> None:
-        """Part of strict validation: a vote has probabilities to average."""
-        if self.tfidf_terms and self.problem_type == "regression":
-            raise ValueError(
-                f"tfidf_terms={self.tfidf_terms} is given with problem_type='regression', whose numbers are no votes: "
-                "set tfidf_terms=0."
+        elif self.tfidf_terms and self.problem_type == "regression":
+            wrong = (
+                "tfidf_terms is given with problem_type='regression', whose numbers are no votes: set tfidf_terms=0."
             )
-
-    def validate_crf(self) -> None:
-        """Part of strict validation: constraints have a CRF."""
-        if self.crf_constraints is not None and not self.use_crf:
-            raise ValueError(f"crf_constraints={self.crf_constraints!r} is given without a CRF: set use_crf=True too.")
-
-    def validate_temperature(self) -> None:
-        """Part of strict validation: logits can be divided by the temperature."""
-        if not self.calibration_temperature > 0:
-            raise ValueError(
-                f"calibration_temperature={self.calibration_temperature} is given; a number above 0 is allowed."
-            )
-
-    def validate_dropouts(self) -> None:
-        """Part of strict validation: dropout probabilities lie in [0, 1)."""
-        for f in fields(self):
-            value = getattr(self, f.name)
-            if "dropout" in f.name and value is not None and not 0 <= value < 1:
-                raise ValueError(f"{f.name}={value} is given; a probability in [0, 1) is allowed.")
-
-    def validate_label_ids(self) -> None:
-        """Part of strict validation: labels are counted from 0."""
-        given = sorted(self.id2label or {})
-        if given != list(range(len(given))):
-            raise ValueError(f"id2label has the ids {given}; they count from 0: id2label=dict(enumerate(labels)).")
-
-    def validate_activation(self) -> None:
-        """Part of strict validation: the activation is one that transformers knows."""
-        if self.hidden_act not in ACT2FN:
+        elif self.crf_constraints is not None and not self.use_crf:
+            wrong = f"crf_constraints={self.crf_constraints!r} is given without a CRF: set use_crf=True too."
+        elif given != list(range(len(given))):
+            wrong = f"id2label has the ids {given}; they count from 0: id2label=dict(enumerate(labels))."
+        elif self.hidden_act not in ACT2FN:
             hint = did_you_mean(self.hidden_act, sorted(ACT2FN))
-            raise ValueError(f"hidden_act={self.hidden_act!r} is given, which transformers does not have.{hint}")
-
-    def _check_positive(self, *names: str) -> None:
-        for name in names:
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value} is given; at least 1 is needed.")
+            wrong = f"hidden_act={self.hidden_act!r} is given, which transformers does not have.{hint}"
+        else:
+            return
+        raise ValueError(wrong)
 
     def heads_must_divide(self) -> None:
         """Raise where the heads do not share `hidden_size` evenly."""
-        self._check_positive("hidden_size", "num_attention_heads")
-        if self.hidden_size % self.num_attention_heads:
+        if self.num_attention_heads < 1 or self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"hidden_size={self.hidden_size} is given; a multiple of "
-                f"num_attention_heads={self.num_attention_heads} is needed."
+                f"num_attention_heads={self.num_attention_heads}, at least 1, is needed."
             )
 
     def directions_must_share(self) -> None:
         """Raise where `hidden_size` is odd: the states of two directions share it."""
-        self._check_positive("hidden_size")
         if self.hidden_size % 2:
             raise ValueError(f"hidden_size={self.hidden_size} is given; two directions share it: use an even number.")

@@ -20,9 +20,10 @@ class StarTransformerConfig(EncoderConfig):
     Args:
         head_dim (`int`, *optional*): width of one head; heads x head_dim may differ from `hidden_size`. Defaults to
             `hidden_size / num_attention_heads`.
-        position_embedding_type (`str`, defaults to `"learned"`): "learned" (the paper), "sinusoidal", "none", or
-            "ring": a learned bias per head for each role a candidate has (left, self, right, embedding, relay), which
-            distinguishes left from right at any length.
+        position_embedding_type (`str`, defaults to `"learned"`): "learned" (the paper), "sinusoidal" or "none"; "ring"
+            is a former spelling of "none" with `role_bias=True`.
+        role_bias (`bool`, defaults to `False`): a learned bias per head for each role a candidate has (left, self,
+            right, embedding, relay), which distinguishes left from right at any length.
         use_ring (`bool`, defaults to `True`): `False` is variant (b) of Table 6, without the ring neighbours.
         ring_radius (`int`, defaults to 1): how many neighbours on either side a satellite reads; the paper's is one.
             On a ring shorter than that, offsets that lead to the same token count as candidates of their own.
@@ -38,9 +39,10 @@ class StarTransformerConfig(EncoderConfig):
     derived_fields: ClassVar[tuple[str, ...]] = (*EncoderConfig.derived_fields, "head_dim")
     sizes: ClassVar[tuple[str, ...]] = (*EncoderConfig.sizes, "head_dim", "ring_radius")
     repeated: ClassVar[tuple[str, ...]] = (*EncoderConfig.repeated, "ring_radius")
-    position_embedding_types: ClassVar[tuple[str, ...]] = ("learned", "sinusoidal", "none", "ring")
 
     head_dim: int | None = None
+    position_embedding_type: Literal["learned", "sinusoidal", "none", "ring"] = "learned"
+    role_bias: bool = False
     use_ring: bool = True
     ring_radius: int = 1
     use_radial: bool = True
@@ -52,6 +54,8 @@ class StarTransformerConfig(EncoderConfig):
         for name, only in _REMOVED.items():
             if (given := kwargs.pop(name, only)) != only:
                 raise ValueError(f"{name}={given!r} is given, and only {only!r} is left since version 0.2: omit it.")
+        if self.position_embedding_type == "ring":
+            self.position_embedding_type, self.role_bias = "none", True
         if self.head_dim is None:
             self.heads_must_divide()
             self.head_dim = self.hidden_size // self.num_attention_heads

@@ -280,7 +280,7 @@ class ForSequenceClassification(EncoderForTask):
 
         self.config.tfidf_terms = 0 if terms is None else len(terms.keys)
         self.config.tfidf_max_length = 2 if terms is None else terms.max_length
-        self.config.validate_tfidf()
+        self.config.validate_choices()
         vote = None if terms is None else TfidfVote.from_terms(terms, self.config)
         self.classifier.vote = None if vote is None else vote.to(self.device, self.dtype)
 

@@ -14,23 +14,25 @@ from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging
 
-from .attention import BandCandidates, CandidateAttention, Candidates, UpdateLayerNorm, relay_attention
+from .attention import (
+    Attend,
+    BandCandidates,
+    CandidateAttention,
+    Candidates,
+    Mix,
+    UpdateLayerNorm,
+    relay_attention,
+)
 from .configuration_big import BigTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
-from .neighbours import has_shifted
-from .token_layout import TokenLayout, is_fixed, is_traced
+from .ops import Operations, choose, uses_blocks
+from .token_layout import TokenLayout, has_shifted, is_fixed, is_traced
 from .window_attention import WindowMask, window_attention, window_mask
 from .word_matcher import WordMatcher
 
 
 logger = logging.get_logger(__name__)
-
-# The largest radius whose tokens are candidates of their own. With a larger one blocks of queries against the keys
-# around them are faster, forward and in training (docs/decisions.md).
-LARGEST_CANDIDATE_RADIUS = 16
-# Blocks are of padded rows: not for a batch of which they would be more than this many times the tokens.
-MOST_ROWS = 2
 
 
 class WordAttention(CandidateAttention):
@@ -58,9 +60,9 @@ class WordAttention(CandidateAttention):
             return layout.first(tokens)
         return None if self.global_node is None else self.global_node(layout.mean(tokens))
 
-    def forward(self, candidates: Candidates) -> tuple[Tensor, Tensor | None]:
+    def forward(self, candidates: Candidates, operation: Attend | None = None) -> tuple[Tensor, Tensor | None]:
         """As `CandidateAttention.forward`; zeros where a token has nothing to attend to."""
-        update, weights = super().forward(candidates)
+        update, weights = super().forward(candidates, operation)
         if not self.always_attends:
             # The bias of W_O is not the sum of anything.
             update = update.masked_fill(~candidates.band.exists.any(-1, keepdim=True), 0)
@@ -77,10 +79,12 @@ class WordAttention(CandidateAttention):
         context = window_attention(query, key, value, window, dropout_p=dropout_p, scale=projections.scale)
         return projections.project_output(layout.from_rows(context.transpose(1, 2)))
 
-    def over_sequence(self, first: Tensor, tokens: Tensor, layout: TokenLayout) -> tuple[Tensor, Tensor]:
+    def over_sequence(
+        self, first: Tensor, tokens: Tensor, layout: TokenLayout, mix: Mix
+    ) -> tuple[Tensor, Tensor | None]:
         """The update of first tokens `[b, d]` from all tokens `[N, d]` of their sequences; weights `[b, h, m]`."""
         dropout_p = self.dropout_p if self.training else 0.0
-        context, weights = relay_attention(self.projections, first, tokens, layout, dropout_p, include_relay=False)
+        context, weights = relay_attention(self.projections, first, tokens, layout, dropout_p, False, mix)
         return self.projections.output(context), weights
 
 
@@ -104,6 +108,7 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         tokens: Tensor,
         band: BandCandidates | None,
         layout: TokenLayout,
+        ops: Operations,
         first_only: bool = False,
         window: WindowMask | Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -112,40 +117,42 @@ class BigTransformerLayer(GradientCheckpointingLayer):
             tokens: `[N, d]`, H^(l-1).
             band: the words around each token; `None` without local connections.
             layout: where the tokens lie.
+            ops: what computes the attentions.
             first_only: only the first token of each sequence, which is its global node, is read.
             window: what each token sees, where these are not candidates.
 
         Returns:
-            H^l `[N, d]`, or `[b, d]` with `first_only`; the attention weights `[b, h, n, r]`, `None` instead
-            for packed tokens, of which none are recorded; and the weights `[b, h, m]` of first tokens that are global
-            nodes.
+            H^l `[N, d]`, or `[b, d]` with `first_only`; the attention weights `[b, h, n, r]`, `None` where none are
+            recorded; and the weights `[b, h, m]` of first tokens that are global nodes.
         """
         attention = self.attention
         if window is not None and not first_only:
-            return self._update(tokens, attention.over_window(tokens, layout, window)), None, None
+            return self._update(tokens, attention.over_window(tokens, layout, window), ops), None, None
         nodes = None if attention is None else attention.nodes(tokens, layout)
         first: Tensor | None = None
         first_weights: Tensor | None = None
         if attention is not None and attention.node_is_first:
-            first, first_weights = attention.over_sequence(nodes, tokens, layout)
+            first, first_weights = attention.over_sequence(nodes, tokens, layout, ops.mix)
         if first_only:
-            return self._update(nodes, first), None, None
+            return self._update(nodes, first, ops), None, None
         if attention is None:
-            no_weights = tokens.new_zeros(len(layout.lengths), self.num_heads, layout.mask.shape[1], 0)
-            return self._update(tokens, None), no_weights, None
+            no_weights = tokens.new_zeros(layout.lengths.shape[0], self.num_heads, layout.mask.shape[1], 0)
+            return self._update(tokens, None, ops), no_weights, None
         key_value_weight = attention.projections.key_value_weight()
-        update, weights = attention(Candidates(tokens, layout, key_value_weight, node=nodes, band=band))
+        candidates = Candidates(tokens, layout, key_value_weight, node=nodes, band=band)
+        update, weights = attention(candidates, ops.attend)
         if first is not None:
             update = layout.replace_first(update, first)
             if weights is not None:
                 weights = weights.masked_fill(layout.unpack(layout.position == 0)[:, None, :, None], 0)
-        return self._update(tokens, update), weights, first_weights
+        return self._update(tokens, update, ops), weights, first_weights
 
-    def _update(self, state: Tensor, update: Tensor | None) -> Tensor:
+    def _update(self, state: Tensor, update: Tensor | None, ops: Operations) -> Tensor:
         """States `[..., d]` after what the attention adds to them, if anything, and the feed-forward layer."""
-        state = self.attention_norm(state) if update is None else self.attention_norm(self.dropout(update), state)
+        added = (state, None) if update is None else (self.dropout(update), state)
+        state = self.attention_norm(*added, kernel=ops.update_norm)
         update = self.output(self.activation(self.intermediate(state)))
-        return self.output_norm(self.dropout(update), state)
+        return self.output_norm(self.dropout(update), state, kernel=ops.update_norm)
 
 
 class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
@@ -293,40 +300,37 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         tokens = record.hidden_state(embedded)
         pools_first = self.config.pooling == "global" and self.config.global_node == "first"
         first_only = pools_first and not record.wants_token_states
-        window = self._window(layout, inputs, embedded.dtype)
-        band = self._candidates(layout, inputs, embedded.dtype) if window is None else None
+        window = self._window(layout, inputs, embedded.dtype, record.wants_attentions)
+        band = self._candidates(layout, inputs, embedded.dtype, record.wants_attentions) if window is None else None
+        ops = choose(embedded, layout, None if band is None else band.reach, False, record.wants_attentions)
         for number, layer in enumerate(self.layers, start=1):
             if first_only and number == len(self.layers):
                 # Nothing reads the other tokens: half the time of a model of two layers.
-                tokens, *_ = layer(tokens, band, layout, True, window)
+                tokens, *_ = layer(tokens, band, layout, ops, True, window)
                 return tokens, {"pooler_output": layout.zero_empty(tokens)}
-            tokens, weights, first_weights = layer(tokens, band, layout, False, window)
+            tokens, weights, first_weights = layer(tokens, band, layout, ops, False, window)
             tokens = record.hidden_state(tokens)
             record.attention(weights)
             record.relay_attention(first_weights)
         return tokens, {"pooler_output": self._pool(tokens, layout)} if self.add_pooling_layer else {}
 
     def _window(
-        self, layout: TokenLayout, inputs: dict[str, Tensor | None], dtype: torch.dtype
+        self, layout: TokenLayout, inputs: dict[str, Tensor | None], dtype: torch.dtype, records: bool
     ) -> WindowMask | Tensor | None:
         """What each token sees, the same in every layer, where it is a wide window and the first token alone."""
         config = self.config
         radius = min(config.window_radius, layout.max_length - 1)
         has_words = config.lexicon_kind is not None or inputs["word_mask"] is not None
         other_node = config.global_connection and config.global_node != "first"
-        if config.local_connection != "window" or has_words or other_node or not layout.is_packed:
-            return None
-        b = len(layout.lengths)
-        if radius <= LARGEST_CANDIDATE_RADIUS or b * layout.max_length > MOST_ROWS * len(layout.position):
+        if config.local_connection != "window" or has_words or other_node or not uses_blocks(radius, layout, records):
             return None
         seen = torch.where(layout.lengths > 0, 0, -1)[:, None] if config.global_node == "first" else None
         real = None if layout.is_full else layout.row_mask
-        return window_mask(
-            layout.max_length, radius, radius, real, seen, batch=b, dtype=dtype, device=layout.mask.device
-        )
+        options: dict[str, Any] = {"batch": len(layout.lengths), "dtype": dtype, "device": layout.mask.device}
+        return window_mask(layout.max_length, radius, radius, real, seen, **options)
 
     def _candidates(
-        self, layout: TokenLayout, inputs: dict[str, Tensor | None], dtype: torch.dtype
+        self, layout: TokenLayout, inputs: dict[str, Tensor | None], dtype: torch.dtype, records: bool
     ) -> BandCandidates | None:
         """The candidates around each token, the same in every layer."""
         config = self.config
@@ -338,7 +342,7 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         if config.local_connection == "lexicon":
             return BandCandidates.words(self._words(layout, inputs), layout, config.include_self, mean_dtype)
         # No offset that no text of the batch has; recorded weights and traced graphs have all.
-        radius = min(config.window_radius, layout.max_length - 1) if layout.is_packed else config.window_radius
+        radius = config.window_radius if records or is_traced() else min(config.window_radius, layout.max_length - 1)
         window = BandCandidates.window(layout, radius, without_first=config.global_node == "first")
         if config.lexicon_kind is None and inputs["word_mask"] is None:
             return window

@@ -150,12 +150,12 @@ class BiLstmModel(BiLstmPreTrainedModel, EncoderModel):
         self, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
     ) -> tuple[Tensor, dict[str, Any]]:
         tokens = record.hidden_state(embedded)
-        rows, _ = layout.to_right_padded(tokens)
+        rows = layout.to_rows(tokens)
         for layer in self.layers:
             rows = layer(rows, layout.lengths)
-            tokens = record.hidden_state(layout.from_right_padded(rows))
+            tokens = record.hidden_state(layout.from_rows(rows))
             if record.wants_hidden_states:
-                rows, _ = layout.to_right_padded(tokens)
+                rows = layout.to_rows(tokens)
         if not self.add_pooling_layer:
             return tokens, {}
         return tokens, {"pooler_output": (layout.mean if self.config.pooling == "mean" else layout.max)(tokens)}

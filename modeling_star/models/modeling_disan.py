@@ -6,14 +6,11 @@ Axes: b batch  n columns  N flat tokens  m longest sequence  d width  f features
       r rows of a block  q its queries  k its keys
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, elu, pad
-from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_disan import DisanConfig
@@ -30,11 +27,8 @@ SCORE_SCALE = 5.0
 SCORES_AT_ONCE = 2**18
 SCORES_AT_ONCE_ON_DEVICE = 2**24
 
-# Features whose scores are held at once in a traced graph, which knows no lengths to make blocks of.
+# Features whose scores are held at once with recorded weights, and in a traced graph, which knows no lengths.
 FEATURES_AT_ONCE = 16
-
-# The context `[r, q, f]`, and the weights' sums over the features `[r, q, k]` or `None`.
-Attended = tuple[Tensor, Tensor | None]
 
 
 def token2token_attention(
@@ -52,8 +46,9 @@ def token2token_attention(
     `c tanh((query_i + key_j) / c)`, and each of its features has a separate softmax, over the tokens before i or over
     those after it.
 
-    The m x m x f scores are computed in blocks of rows and queries, and again in the backward pass. Gradients can be
-    differentiated again where the weights are returned, or in a traced graph.
+    The m x m x f scores are computed in blocks of rows and queries, and again in the backward pass. Where the weights
+    are returned, or in a traced graph, they are computed for a few features at once, and gradients can be
+    differentiated again.
 
     Args:
         query, key, value: `[b, m, f]`.
@@ -67,41 +62,26 @@ def token2token_attention(
         The context `[b, m, f]`, zeros where there is no token to attend to, and the weights as they were applied,
         averaged over the features, `[b, m, m]`, or `None`.
     """
-    f = query.shape[-1]
-    dtype = value.dtype
+    f, dtype = query.shape[-1], value.dtype
     query, key = query * (2 / SCORE_SCALE), key * (2 / SCORE_SCALE)
-    in_place = extents is not None and not output_weights
-    if in_place:
-        # Sums of many exponentials overflow in half precision. Widened once: a block keeps its inputs for backward.
-        query, key, value = (x.to(torch.promote_types(dtype, torch.float32)) for x in (query, key, value))
-    attend: Callable[..., Attended] = partial(
-        attend_block, backwards=backwards, dropout_p=dropout_p, output_weights=output_weights
-    )
-    if extents is None:
+    if extents is None or output_weights:
         pieces = zip(*(x.split(FEATURES_AT_ONCE, dim=-1) for x in (query, key, value)), strict=True)
         # One mask for all features.
         dropout_mask = dropout(key.new_ones(*real.shape, real.shape[1]), dropout_p) if dropout_p > 0 else None
-        blocks = [attend(*piece, real, 0, dropout_mask=dropout_mask) for piece in pieces]
-        context = torch.cat([context for context, _ in blocks], dim=-1)
-        sums = torch.stack([sums for _, sums in blocks]).sum(0) if output_weights else None
-    else:
-        limit = SCORES_AT_ONCE_ON_DEVICE
-        if query.device.type == "cpu":
-            limit = SCORES_AT_ONCE * torch.get_num_threads()
-        groups = group_rows(extents, f, limit)
-        if in_place:
-            attend = partial(attend_block_fast, backwards=backwards, dropout_p=dropout_p)
-        elif torch.is_grad_enabled() and (len(groups) > 1 or len(extents) * max(extents) ** 2 * f > limit):
-            attend = partial(checkpoint, attend, use_reentrant=False, preserve_rng_state=dropout_p > 0)
-        sizes = [len(group) for group in groups]
-        pieces = zip(*(x.split(sizes) for x in (query, key, value, real)), strict=True)
-        blocks = [
-            attend_rows(q, k, v, columns, max(1, *group), limit, backwards, attend)
-            for group, (q, k, v, columns) in zip(groups, pieces, strict=True)
-        ]
-        context = torch.cat([context for context, _ in blocks])
-        sums = torch.cat([sums for _, sums in blocks]) if output_weights else None
-    return context.to(dtype), None if sums is None else sums / f
+        parts = [attend_features(*piece, real, dropout_mask, backwards) for piece in pieces]
+        context = torch.cat([context for context, _ in parts], dim=-1)
+        return context.to(dtype), torch.stack([sums for _, sums in parts]).sum(0) / f if output_weights else None
+    # Sums of many exponentials overflow in half precision. Widened once: a block keeps its inputs for backward.
+    query, key, value = (x.to(torch.promote_types(dtype, torch.float32)) for x in (query, key, value))
+    limit = SCORES_AT_ONCE * torch.get_num_threads() if query.device.type == "cpu" else SCORES_AT_ONCE_ON_DEVICE
+    groups = group_rows(extents, f, limit)
+    sizes = [len(group) for group in groups]
+    rows = zip(*(x.split(sizes) for x in (query, key, value, real)), strict=True)
+    blocks = [
+        attend_rows(*some, max(1, *group), limit, backwards, dropout_p)
+        for group, some in zip(groups, rows, strict=True)
+    ]
+    return torch.cat(blocks).to(dtype), None
 
 
 def group_rows(extents: list[int], features: int, limit: int) -> list[list[int]]:
@@ -123,73 +103,54 @@ def attend_rows(
     extent: int,
     limit: int,
     backwards: bool,
-    attend: Callable[..., Attended],
-) -> Attended:
+    dropout_p: float,
+) -> Tensor:
     """
-    `token2token_attention` of a few rows, in blocks of queries of at most `limit` scores each; queries and keys times
-    2 / c. `extent` columns of these rows hold all real ones, and `attend` computes a block.
+    The context of a few rows, whose real columns are the first `extent`, in blocks of queries of at most `limit`
+    scores, or of one query; queries and keys times 2 / c.
     """
     rows, m, f = query.shape
     at_once = max(1, limit // (rows * extent * f))
-    contexts, sums = [], []
+    contexts = []
     for start in range(0, extent, at_once):
         queries = slice(start, min(start + at_once, extent))
         # None of these queries attends to the tokens on the other side.
         keys = slice(start, extent) if backwards else slice(0, queries.stop)
-        context, summed = attend(query[:, queries], key[:, keys], value[:, keys], real[:, keys], start - keys.start)
-        contexts.append(context)
-        if summed is not None:
-            sums.append(pad(summed, (keys.start, m - keys.stop)))
-    below = (0, 0, 0, m - extent)
-    return pad(torch.cat(contexts, dim=1), below), pad(torch.cat(sums, dim=1), below) if sums else None
+        inputs = (query[:, queries], key[:, keys], value[:, keys], real[:, keys], start - keys.start)
+        contexts.append(attend_block(*inputs, backwards, dropout_p))
+    return pad(torch.cat(contexts, dim=1), (0, 0, 0, m - extent))
 
 
-def attend_block(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    real: Tensor,
-    offset: int,
-    *,
-    dropout_mask: Tensor | None = None,
-    backwards: bool,
-    dropout_p: float,
-    output_weights: bool,
-) -> Attended:
+def attend_features(
+    query: Tensor, key: Tensor, value: Tensor, real: Tensor, dropout_mask: Tensor | None, backwards: bool
+) -> tuple[Tensor, Tensor]:
     """
-    `token2token_attention` of a few queries `[r, q, f]`, times 2 / c as the keys, all their scores at once.
-
-    Args:
-        key, value, real: `[r, k, f]` and `[r, k]`, bool.
-        offset: column of the first query, counted from the first key.
-        dropout_mask: factors of the weights `[r, q, k]`; drawn here where none is given.
-
-    Returns:
-        `[r, q, f]`, and the weights' sums over the features `[r, q, k]` or `None`.
+    The equation as it is, all scores `[b, m, m, f]` of a few features at once: context `[b, m, f]`, and the weights'
+    sums over these features `[b, m, m]`. Queries and keys are times 2 / c; the mask has factors `[b, m, m]`.
     """
-    allowed = _allowed(real, query.shape[1], offset, backwards)
+    allowed = _allowed(real, query.shape[1], 0, backwards)
     # c tanh(x) is 2 c sigmoid(2 x) - c, whose constant cancels in the softmax.
     scores = (query[:, :, None] + key[:, None]).sigmoid_()
     bias = torch.zeros_like(allowed, dtype=scores.dtype).masked_fill(~allowed, torch.finfo(scores.dtype).min)
     weights = torch.add(bias[..., None], scores, alpha=2 * SCORE_SCALE).softmax(2).to(value.dtype)
-    if dropout_mask is None and dropout_p > 0:
-        dropout_mask = dropout(torch.ones_like(allowed, dtype=weights.dtype), dropout_p)
     if dropout_mask is not None:
         weights = weights * dropout_mask[..., None]
     # A softmax over nothing is not 0.
     nothing = ~allowed.any(2, keepdim=True)
     # Autocast on a GPU returns sums in float32.
     context = (weights * value[:, None]).sum(2).to(value.dtype).masked_fill(nothing, 0)
-    summed = weights.sum(-1).to(value.dtype).masked_fill(nothing, 0) if output_weights else None
-    return context, summed
+    return context, weights.sum(-1).to(value.dtype).masked_fill(nothing, 0)
 
 
-def attend_block_fast(
-    query: Tensor, key: Tensor, value: Tensor, real: Tensor, offset: int, *, backwards: bool, dropout_p: float
-) -> tuple[Tensor, None]:
-    """`attend_block` of float32 or float64 in place, in half the time, with first derivatives only and no weights."""
+def attend_block(
+    query: Tensor, key: Tensor, value: Tensor, real: Tensor, offset: int, backwards: bool, dropout_p: float
+) -> Tensor:
+    """
+    The context `[r, q, f]` of a few queries of float32 or float64, in place, in half the time of `attend_features`,
+    with first derivatives only. `offset` is the column of the first query, counted from the first key.
+    """
     seed = int(torch.randint(2**62, ())) if dropout_p > 0 else 0
-    return _BlockAttention.apply(query, key, value, real, offset, backwards, dropout_p, seed), None
+    return _BlockAttention.apply(query, key, value, real, offset, backwards, dropout_p, seed)
 
 
 class _BlockAttention(torch.autograd.Function):
@@ -390,8 +351,7 @@ class DisanModel(DisanPreTrainedModel, EncoderModel):
             tokens = record.hidden_state(layout.from_rows(rows))
             if record.wants_hidden_states:
                 rows = layout.to_rows(tokens)
-            if weights is not None:
-                record.attention(layout.unpack(layout.from_rows(weights.transpose(1, 2))).transpose(1, 2))
+            record.attention_over_rows(weights)
         if self.pooler is None:
             return tokens, {}
         return tokens, {"pooler_output": layout.zero_empty(self.pooler(rows, real))}

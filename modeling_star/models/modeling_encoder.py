@@ -81,7 +81,7 @@ def has_hooks(layer: nn.Module) -> bool:
 @dataclass
 class EncoderOutput(ModelOutput):
     """
-    Output of an encoder. In siamese pair mode the relay and the pooled vector have an axis more: `[b, 2, d]`.
+    Output of an encoder. In siamese pair mode what is per sequence has an axis of 2 more, such as `[b, 2, d]`.
 
     Args:
         last_hidden_state: `[b, n, d]`, zeros at padding.
@@ -374,7 +374,7 @@ class EncoderModel(EncoderPreTrainedModel):
             "position_ids": position_ids,
             "word_mask": word_mask,
         }
-        keep_padding = bool(is_traced() or output_attentions or output_hidden_states)
+        keep_padding = is_traced() or output_attentions
         # The look-up of packed ids in a table on a CPU checks them.
         table = self.embeddings.table
         looks_up = self.config.backbone_config is None and type(table) is nn.Embedding and not keep_padding
@@ -383,7 +383,7 @@ class EncoderModel(EncoderPreTrainedModel):
         given = inputs["input_ids"] if inputs["inputs_embeds"] is None else inputs["inputs_embeds"]
         b, n = given.shape[:2]
         siamese = self.config.pair_mode == "siamese"
-        if mask is None and not siamese and not keep_padding:
+        if mask is None and not siamese and not is_traced():
             layout = TokenLayout.full(b, n, given.device)
         else:
             if mask is None:
@@ -395,7 +395,7 @@ class EncoderModel(EncoderPreTrainedModel):
             layout = TokenLayout.from_mask(mask, keep_padding)
         if not fixed:
             self._check_length(layout)
-        if inputs["inputs_embeds"] is not None and not layout.is_packed:
+        if inputs["inputs_embeds"] is not None and layout.in_rows and not layout.is_full:
             # A weight of 0 leaves nothing of a number, but not of infinity.
             inputs = {**inputs, "inputs_embeds": inputs["inputs_embeds"].masked_fill(~mask[..., None], 0)}
         try:
@@ -522,8 +522,7 @@ class EncoderModel(EncoderPreTrainedModel):
 
     def _check_length(self, layout: TokenLayout) -> None:
         """Raise where a sequence is longer than positions reach."""
-        longest = layout.max_length if layout.is_packed else int(layout.lengths.max())
-        limit = longest_input(self.config)
+        longest, limit = layout.max_length, longest_input(self.config)
         if limit is not None and longest > limit:
             backbone = self.config.backbone_config
             inside = backbone is not None and limit == longest_input(backbone)
@@ -594,10 +593,24 @@ class Recorder:
         if self._attentions is not None:
             self._attentions.append(weights)
 
+    def attention_over_rows(self, weights: Tensor | None) -> None:
+        """`[b, h, m, m]` between the tokens of rows as `[b, h, n, n]`; `None` only where nothing is recorded."""
+        if weights is not None and self._attentions is not None:
+            of_queries = self.layout.rows_to_columns(weights.transpose(1, 2))  # [b, n, h, m]
+            of_keys = self.layout.rows_to_columns(of_queries.transpose(1, 3))  # [b, n, h, n], keys first
+            self._attentions.append(of_keys.permute(0, 2, 3, 1))
+
     def relay_attention(self, weights: Tensor | None) -> None:
-        """`[b, h, m]`, recorded with zeros for empty sequences; `None` where no relay was updated."""
-        if weights is not None and self._relay_attentions is not None:
-            self._relay_attentions.append(self.layout.zero_empty(weights))
+        """
+        `[b, h, m]` over rows as `[b, h, n]`, or `[b, h, 1 + m]` with the relay's own first, zeros for empty sequences;
+        `None` where no relay was updated.
+        """
+        if weights is None or self._relay_attentions is None:
+            return
+        layout = self.layout
+        own, of_rows = weights.split([weights.shape[-1] - layout.max_length, layout.max_length], dim=-1)
+        columns = layout.rows_to_columns(of_rows.transpose(1, 2)).transpose(1, 2)
+        self._relay_attentions.append(torch.cat([layout.zero_empty(own), columns], dim=-1))
 
     def recorded(self) -> dict[str, Any]:
         """The fields of `EncoderOutput`."""

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from .attention import AttentionProjections, CandidateAttention, Candidates, UpdateLayerNorm, relay_attention
+from .attention import AttentionProjections, CandidateAttention, Candidates, Mix, UpdateLayerNorm, relay_attention
 from .configuration_star import StarTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
+from .ops import Operations, choose
 from .token_layout import TokenLayout
 
 
@@ -25,18 +26,19 @@ class RelayAttention(nn.Module):
         self.dropout_p = config.attention_probs_dropout_prob
         self.projections = AttentionProjections(config.hidden_size, config.num_attention_heads, config.head_dim)
 
-    def forward(self, relay: Tensor, tokens: Tensor, layout: TokenLayout) -> tuple[Tensor, Tensor | None]:
+    def forward(self, relay: Tensor, tokens: Tensor, layout: TokenLayout, mix: Mix) -> tuple[Tensor, Tensor | None]:
         """
         Args:
             relay: `[b, d]`.
             tokens: `[N, d]`, the satellites after their update.
             layout: where the tokens lie.
+            mix: what computes weights and sums.
 
         Returns:
             The update `[b, d]` and the weights `[b, h, 1 + m]`; `None` where kernels are used.
         """
         dropout_p = self.dropout_p if self.training else 0.0
-        context, weights = relay_attention(self.projections, relay, tokens, layout, dropout_p)
+        context, weights = relay_attention(self.projections, relay, tokens, layout, dropout_p, mix=mix)
         return self.projections.output(context), weights
 
 
@@ -60,7 +62,7 @@ class StarTransformerLayer(GradientCheckpointingLayer):
             config.num_attention_heads,
             config.head_dim,
             config.attention_probs_dropout_prob,
-            biased_roles=len(config.candidate_roles) if config.position_embedding_type == "ring" else 0,
+            biased_roles=len(config.candidate_roles) if config.role_bias else 0,
         )
         self.ring_norm = UpdateLayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.relay_attention = RelayAttention(config) if updates_relay else None
@@ -73,6 +75,7 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         embedded: Tensor | None,
         layout: TokenLayout,
         update_relay: bool,
+        ops: Operations,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """
         Args:
@@ -81,6 +84,7 @@ class StarTransformerLayer(GradientCheckpointingLayer):
             embedded: `[N, d]`, E; `None` where `tokens` are the embeddings.
             layout: where the tokens lie.
             update_relay: whether anything reads s^t.
+            ops: what computes the attentions.
 
         Returns:
             H^t `[N, d]`, s^t `[b, d]`, the ring weights `[b, h, n, r]` and the relay weights `[b, h, 1 + m]`.
@@ -93,17 +97,17 @@ class StarTransformerLayer(GradientCheckpointingLayer):
             node=relay,
             embedded=embedded,
         )
-        update, ring_weights = self.ring_attention(c)  # Eq 5: MultiAtt(h_i, C_i)
-        tokens = self._update(tokens, update, self.ring_norm)  # Eq 6
+        update, ring_weights = self.ring_attention(c, ops.attend)  # Eq 5: MultiAtt(h_i, C_i)
+        tokens = self._update(tokens, update, self.ring_norm, ops)  # Eq 6
         if relay is None or not update_relay:
             return tokens, relay, ring_weights, None
-        update, relay_weights = self.relay_attention(relay, tokens, layout)  # Eq 7: MultiAtt(s, [s; H])
-        relay = self._update(relay, update, self.relay_norm)  # Eq 8
+        update, relay_weights = self.relay_attention(relay, tokens, layout, ops.mix)  # Eq 7: MultiAtt(s, [s; H])
+        relay = self._update(relay, update, self.relay_norm, ops)  # Eq 8
         return tokens, relay, ring_weights, relay_weights
 
-    def _update(self, state: Tensor, update: Tensor, norm: UpdateLayerNorm) -> Tensor:
+    def _update(self, state: Tensor, update: Tensor, norm: UpdateLayerNorm, ops: Operations) -> Tensor:
         """Eqs 6 and 8, LN(ReLU(update)), or LN(state + ReLU(update)): `[..., d]` to `[..., d]`."""
-        return norm(self.dropout(update), state if self.residual else None, self.activation)
+        return norm(self.dropout(update), state if self.residual else None, self.activation, ops.update_norm)
 
 
 class StarTransformerPreTrainedModel(EncoderPreTrainedModel):
@@ -150,15 +154,17 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
     def encode(
         self, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
     ) -> tuple[Tensor | None, dict[str, Any]]:
+        ops = choose(embedded, layout, self.config.reach, has_relay=True, records=record.wants_attentions)
         tokens = embedded = record.hidden_state(embedded)
         relay: Tensor | None = layout.mean(embedded) if self.config.use_radial else None
         if relay is not None and self.relay_start_norm is not None:
-            relay = self.relay_start_norm(relay)
+            relay = self.relay_start_norm(relay, kernel=ops.update_norm)
         for step, layer in enumerate(self.layers):
             is_last = step == len(self.layers) - 1
             # H^0 = E, whose keys and values the first layer has as those of its tokens.
+            update_relay = self.add_pooling_layer or not is_last
             tokens, relay, ring_weights, relay_weights = layer(
-                tokens, relay, None if step == 0 else embedded, layout, self.add_pooling_layer or not is_last
+                tokens, relay, None if step == 0 else embedded, layout, update_relay, ops
             )
             tokens = record.hidden_state(tokens)
             record.attention(ring_weights)

@@ -112,8 +112,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel, EncoderModel):
             tokens = record.hidden_state(layout.from_rows(rows))
             if record.wants_hidden_states:
                 rows = layout.to_rows(tokens)
-            if weights is not None:
-                record.attention(layout.unpack(layout.from_rows(weights.transpose(1, 2))).transpose(1, 2))
+            record.attention_over_rows(weights)
         pooled = {"pooler_output": layout.mean(tokens) + layout.max(tokens)} if self.add_pooling_layer else {}
         return tokens, pooled
 

@@ -80,7 +80,7 @@ class WindowModernBertPreTrainedModel(PreTrainedModel):
         from .convert import window_modernbert
 
         hub = {"revision": revision, "token": token, "cache_dir": cache_dir}
-        return window_modernbert(cls, name_or_path, layers, radius, hub, fields).eval()
+        return window_modernbert(cls, name_or_path, layers, radius, hub, fields)
 
     def save_pretrained(
         self, save_directory: str | os.PathLike[str], is_main_process: bool = True, *args: Any, **kwargs: Any

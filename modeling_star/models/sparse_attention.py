@@ -1,6 +1,6 @@
 """
-Operations of the attentions on a CPU that index the rows of a tensor without gathering a copy of them. attention.py
-has the reference in torch operations.
+The attentions on a CPU by operations that index the rows of a tensor without gathering a copy of them, which ops.py
+chooses. attention.py has the reference in torch operations.
 
 Axes: b batch  N flat tokens  M lines of an index  d width  R rows of a table  h heads  c width of a head
       w rows that a token attends to  r candidates
@@ -15,16 +15,114 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import logging
 
+from .attention import BandCandidates, CandidateAttention, Candidates, in_float32, relay_weights
 from .derivatives import first_derivatives_only
-from .token_layout import TokenLayout, cached_unless_traced
+from .token_layout import TokenLayout, at_least_float32, cached_unless_traced, get_or_compute, neighbour_index
 
 
 logger = logging.get_logger(__name__)
 
 
-def row_attention_applies(states: Tensor) -> bool:
-    """Whether the operations support this device; `row_attention` itself takes float32 and float64 only."""
-    return states.device.type == "cpu"
+def attend_over_rows(
+    attention: CandidateAttention, query: Tensor, candidates: Candidates
+) -> tuple[Tensor, Tensor | None]:
+    """As `attention.attend`: every candidate is a row of one table of keys and values."""
+    band, projections = candidates.band, attention.projections
+    sources = [candidates.tokens] if candidates.has_neighbours else []
+    sources += [states for states in (candidates.node, candidates.embedded) if states is not None]
+    table = candidates.project(torch.cat(sources) if len(sources) > 1 else sources[0])
+    has_embedded = candidates.embedded is not None
+    # The operations on rows are of float32 or float64, and so is a softmax.
+    heads, dtype = projections.num_heads, at_least_float32(query.dtype)
+    index = get_or_compute(
+        candidates.layout.memo,
+        (heads, dtype, candidates.on_ring, band is None, candidates.radius, candidates.node is None, has_embedded),
+        lambda: RowIndex.build(_candidate_rows(candidates, has_embedded), len(table), heads, dtype),
+    )
+    spans, missing = (None, None) if band is None else _row_options(band, candidates.node is not None, dtype)
+    with torch.autocast(query.device.type, enabled=False):
+        context, total = row_attention(
+            query.to(dtype),
+            table.to(dtype),
+            index,
+            None if attention.role_bias is None else attention.role_bias.to(dtype),
+            spans,
+            missing,
+            may_have_none=candidates.node is None,
+            dropout_p=attention.dropout_p if attention.training else 0.0,
+            scale=projections.scale,
+        )
+    context, total = context.to(query.dtype), None if total is None else total.to(query.dtype)
+    return projections.output(projections.add_value_bias(context, total)), None
+
+
+def _candidate_rows(candidates: Candidates, has_embedded: bool) -> Tensor:
+    """
+    The rows that each token attends to, `[N, w]`, in a table of the tokens, the nodes of their sequences and, if
+    `has_embedded`, their embeddings.
+    """
+    count, layout = len(candidates.tokens), candidates.layout
+    index: list[Tensor] = []
+    after_rows = 0
+    if candidates.has_neighbours:
+        index.extend(neighbour_index(layout, candidates.radius, candidates.on_ring))
+        after_rows = count
+    node = candidates.node
+    if candidates.on_ring:
+        after_nodes = after_rows + (0 if node is None else len(node))
+        index.append(torch.arange(count) + after_nodes if has_embedded else index[candidates.radius])
+    if node is not None:
+        index.append(layout.sequence_index + after_rows)
+    return torch.stack(index, dim=1)
+
+
+def _row_options(band: BandCandidates, with_node: bool, dtype: torch.dtype) -> tuple[Tensor | None, Tensor]:
+    """
+    `spans` and `missing` as `row_attention` takes them.
+
+    Args:
+        band: the candidates.
+        with_node: there is one more row after the band and one more candidate made of it, which every token has.
+        dtype: of the states.
+    """
+
+    def make_spans() -> Tensor | None:
+        spans = None if band.spans is None else band.spans.to(dtype)
+        if spans is None or not with_node:
+            return spans
+        spans = nn.functional.pad(spans, (0, 1, 0, 1))
+        spans[-1, -1] = 1
+        return spans
+
+    def make_missing() -> Tensor:
+        missing = nn.functional.pad(~band.exists, (0, 1)) if with_node else ~band.exists
+        return missing.T.unsqueeze(2)
+
+    spans = get_or_compute(band.of_spans, (with_node, dtype), make_spans)
+    return spans, get_or_compute(band.memo, with_node, make_missing)
+
+
+def relay_mix_over_parts(
+    query: Tensor, relay: Tensor | None, tokens: Tensor, layout: TokenLayout, dropout_p: float
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """
+    As `attention.relay_mix`, of packed tokens: beside one long text nearly all of the rows `[b, m, d]` is padding.
+    Sparse rows are of float32 or float64.
+    """
+    return in_float32(_mix_over_parts, query, relay, tokens, layout, dropout_p)
+
+
+def _mix_over_parts(
+    query: Tensor, relay: Tensor | None, tokens: Tensor, layout: TokenLayout, dropout_p: float
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    scores = layout.to_rows(sequence_scores(tokens, query, layout)).transpose(1, 2)
+    weights, total = relay_weights(scores, query, relay, layout, dropout_p, tokens.dtype)
+    of_tokens = weights if relay is None else weights[..., 1:]
+    mixed = sequence_sums(tokens, layout.from_rows(of_tokens.transpose(1, 2)), layout)
+    return mixed if relay is None else mixed + weights[..., :1] * relay[:, None], weights, total
+
+
+# ------ rows
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 """
 Padded batches and flat tokens: results depend on neither.
 
-A batch of two rows and four columns, of which some (`.`) are padding, is laid out in one of four ways. N tokens go
+A batch of two rows and four columns, of which some (`.`) are padding, is laid out in one of two ways. N tokens go
 through the encoder; what a token needs to know of its sequence is in `sequence_index` and `position`.
 
     mask      a . b .        real tokens, right, left or between padding
@@ -10,16 +10,12 @@ through the encoder; what a token needs to know of its sequence is in `sequence_
     packed    a b c d e              N = 5      sequence_index  0 0 1 1 1
                                                 position        0 1 0 1 2
 
-    in rows   a b . .  c d e .       N = b n    the padding of a sequence follows its tokens: shapes do not depend on
-                                                values, and kernels read the tokens as if packed (`fixed_shapes`)
+    in rows   a b .  c d e           N = b m    the padding of a sequence follows its tokens, in a row as long as the
+                                                longest sequence, or as all columns: no shape depends on a value
 
-    padded    a . b .  c d e .       N = b n    every column stays where it is; `left` and `right` lead from each token
-                                                to its neighbours on the ring, past padding
-
-    full      a b c d  e f g h       N = b n    packed, of a mask without padding: rows are views of the flat tokens
-
-Packed is the usual layout, as padding costs nothing there and cannot reach a real token. In rows is that of CUDA
-graphs. Padded is that of `torch.compile`, of export, and of recorded states `[b, n, d]`.
+Packed is the usual layout, as padding costs nothing there and cannot reach a real token. In rows is that of a batch
+without padding, whose rows are views of the flat tokens, of `torch.compile`, export and CUDA graphs, and of recorded
+states `[b, n, d]`. In both, the tokens of a sequence follow one another.
 
 Axes: b batch  n columns  N flat tokens  m longest sequence  d width
 """
@@ -29,10 +25,12 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding_bag, pad
 
 
 # Tokens of the largest batch without padding whose layout is kept: some hundred kB each.
@@ -124,100 +122,88 @@ class TokenLayout:
 
     Args:
         mask (`Tensor` of shape `[b, n]`, bool): real columns.
-        lengths (`Tensor` of shape `[b]`): real tokens of each sequence.
+        lengths, starts (`Tensor` of shape `[b]`): real tokens of each sequence, and the flat index of its first one;
+            when packed, that of an empty sequence is the next one's.
         sequence_index, position (`Tensor` of shape `[N]`): the sequence of each token, and its index among the
-            real tokens of that sequence.
-        left, right (`Tensor` of shape `[N]`, or `None` when packed): flat indices of each token's ring neighbours.
-        column_index (`Tensor` of shape `[N]`, or `None` when padded): index of each token among the b * n columns.
-        max_length (`int`): m, the longest sequence (at least 1) when packed, n when padded or in rows.
-        in_rows (`bool`): packed in rows. The position of padding is its index in the row.
+            real tokens of that sequence; of padding, its index in the row.
+        max_length (`int`): m, tokens of the longest sequence (at least 1), or of a row.
+        in_rows (`bool`): not packed.
+        column_index (`Tensor` of shape `[N]`): index of each token among the b * n columns; `None` where they are the
+            same.
+        token_index (`Tensor` of shape `[b, n]`): in rows, the flat index of each real column; `None` likewise.
         memo (`Memo`): what is derived from the layout, for all layers of a forward pass.
     """
 
     mask: Tensor
     lengths: Tensor
+    starts: Tensor
     sequence_index: Tensor
     position: Tensor
-    left: Tensor | None
-    right: Tensor | None
-    column_index: Tensor | None
     max_length: int
-    in_rows: bool = False
+    in_rows: bool
+    column_index: Tensor | None = None
+    token_index: Tensor | None = None
     memo: Memo = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def full(cls, b: int, n: int, device: torch.device) -> "TokenLayout":
         """
-        A packed layout without padding. Those of small batches are kept, with all that is derived from them, since the
-        time of a short text is that of starting operations.
+        The layout of a batch without padding. Those of small batches are kept, with all that is derived from them,
+        since the time of a short text is that of starting operations.
         """
-        return (_kept_full_layout if b * n <= TOKENS_KEPT else _full_layout)(b, n, device)
+        is_kept = not is_traced() and b * n <= TOKENS_KEPT
+        return (_kept_full_layout if is_kept else _full_layout)(b, n, device)
 
     @classmethod
     def from_mask(cls, mask: Tensor, keep_padding: bool) -> "TokenLayout":
-        """Lay out the tokens of `mask` (`[b, n]`, bool), packed unless `keep_padding`, in rows in `fixed_shapes`."""
-        if keep_padding:
-            return _padded_layout(mask)
-        return _layout_in_rows(mask) if is_fixed() else _packed_layout(mask)
-
-    @property
-    def is_packed(self) -> bool:
-        return self.column_index is not None
+        """Lay out the tokens of `mask` (`[b, n]`, bool), packed, or in rows with `keep_padding` and fixed shapes."""
+        return _layout_in_rows(mask) if keep_padding or is_fixed() else _packed_layout(mask)
 
     @property
     def is_full(self) -> bool:
-        """Packed, without any padding to drop: rows are the flat tokens under another shape."""
-        return self.is_packed and not self.in_rows and len(self.position) == self.mask.numel()
+        """There is no padding: rows and columns are the flat tokens under another shape."""
+        return self.column_index is None
+
+    @property
+    def is_ragged(self) -> bool:
+        """Packed sequences of several lengths on a CPU, where torch has sums over parts of a tensor for them."""
+        return not self.in_rows and self.mask.device.type == "cpu"
 
     @property
     def row_mask(self) -> Tensor:
         """Real tokens of `to_rows` (`[b, m]`, bool)."""
-        if not self.is_packed:
-            return self.mask
         return torch.arange(self.max_length, device=self.mask.device) < self.lengths[:, None]
 
     @property
     def row_extents(self) -> list[int]:
-        """How much of each row of `to_rows` holds its real tokens: b numbers; m each when padded or in rows."""
-        if self.is_packed and not self.in_rows:
-            return self.lengths.tolist()
-        return [self.max_length] * len(self.mask)
-
-    @property
-    def _row_index(self) -> Tensor:
-        """Index of each token among the b * m entries of right-padded rows (`[N]`)."""
-        return self.sequence_index * self.max_length + self.position
+        """How much of each row of `to_rows` holds its real tokens: b numbers; m each in rows."""
+        return [self.max_length] * len(self.mask) if self.in_rows else self.lengths.tolist()
 
     def pack(self, columns: Tensor) -> Tensor:
         """`[b, n, ...]` to flat tokens `[N, ...]`."""
         flat = columns.flatten(0, 1)
-        return flat if self.column_index is None or self.is_full else flat[self.column_index]
+        return flat if self.column_index is None else flat[self.column_index]
 
     def unpack(self, tokens: Tensor) -> Tensor:
         """Flat tokens `[N, ...]` to `[b, n, ...]`, zeros at padding."""
-        b, n = self.mask.shape
         if self.column_index is None:
-            columns = tokens.unflatten(0, (b, n))
-            mask = self.mask.reshape(b, n, *(1 for _ in tokens.shape[1:]))
-            return columns.masked_fill(~mask, 0)
-        if self.is_full:
-            return tokens.unflatten(0, (b, n))
-        if self.in_rows:
-            padding = ~self.mask.reshape(b, n, *(1 for _ in tokens.shape[1:]))
-            return tokens[self.memo["index_of_column"]].unflatten(0, (b, n)).masked_fill(padding, 0)
-        columns = tokens.new_zeros((b * n, *tokens.shape[1:]))
-        return columns.index_copy(0, self.column_index, tokens).unflatten(0, (b, n))
+            return tokens.unflatten(0, self.mask.shape)
+        if self.token_index is not None:
+            padding = ~self.mask.reshape(*self.mask.shape, *(1 for _ in tokens.shape[1:]))
+            return tokens[self.token_index].masked_fill(padding, 0)
+        columns = tokens.new_zeros((self.mask.numel(), *tokens.shape[1:]))
+        return columns.index_copy(0, self.column_index, tokens).unflatten(0, self.mask.shape)
 
     def to_rows(self, tokens: Tensor) -> Tensor:
         """
         Flat tokens `[N, ...]` to a row for each sequence `[b, m, ...]`: real where `row_mask` is true, anything else
         where it is not.
         """
-        b = self.mask.shape[0]
-        if self.column_index is None or self.is_full or self.in_rows:
-            return tokens.unflatten(0, self.mask.shape)
-        rows = tokens.new_zeros((b * self.max_length, *tokens.shape[1:]))
-        return rows.index_copy(0, self._row_index, tokens).unflatten(0, (b, self.max_length))
+        b, m = self.mask.shape[0], self.max_length  # len() would fix the exported size
+        if self.in_rows:
+            return tokens.unflatten(0, (b, m))
+        rows = tokens.new_zeros((b * m, *tokens.shape[1:]))
+        return rows.index_copy(0, self._row_index, tokens).unflatten(0, (b, m))
 
     def from_rows(self, rows: Tensor) -> Tensor:
         """Rows `[b, m, ...]` as `to_rows` makes them, back to flat tokens `[N, ...]`."""
@@ -225,51 +211,31 @@ class TokenLayout:
         if is_traced():
             # Exported, a view that is unflattened again fails the check of a bound of n (torch 2.13).
             return flat.clone(memory_format=torch.contiguous_format)
-        return flat if self.column_index is None or self.is_full or self.in_rows else flat[self._row_index]
+        return flat if self.in_rows else flat[self._row_index]
 
-    def to_right_padded(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Flat tokens `[N, ...]` to right-padded rows `[b, m, ...]` and their mask `[b, m]`, holes closed up."""
-        if self.column_index is not None:
-            return self.to_rows(tokens), self.row_mask
-        index = torch.where(self.mask.flatten(), self._row_index, self.mask.numel())
-        rows = tokens.new_zeros((self.mask.numel() + 1, *tokens.shape[1:])).index_copy(0, index, tokens)
-        longest = self.max_length if is_traced() else max(int(self.lengths.max()), 1)
-        mask = torch.arange(longest, device=self.mask.device) < self.lengths[:, None]
-        return rows[:-1].unflatten(0, self.mask.shape)[:, :longest], mask
-
-    def from_right_padded(self, rows: Tensor) -> Tensor:
-        """Right-padded rows `[b, m, ...]` to flat tokens `[N, ...]`; padding takes an arbitrary token's value."""
-        return rows.flatten(0, 1)[self.sequence_index * rows.shape[1] + self.position]
+    def rows_to_columns(self, rows: Tensor) -> Tensor:
+        """Rows `[b, m, ...]` to `[b, n, ...]`, zeros at padding."""
+        return self.unpack(self.from_rows(rows))
 
     @property
-    def is_ragged(self) -> bool:
-        """Packed, sequences of several lengths on a CPU, where torch has sums over parts of a tensor for them."""
-        return self.is_packed and not self.is_full and not self.in_rows and self.mask.device.type == "cpu"
+    def _row_index(self) -> Tensor:
+        """Index of each token among the b * m entries of right-padded rows (`[N]`)."""
+        return self.sequence_index * self.max_length + self.position
 
     @property
     def offsets(self) -> Tensor:
-        """Flat index of each packed sequence's first token, for an empty one the next one's; and N (`[b + 1]`)."""
-        return get_or_compute(self.memo, "offsets", lambda: torch.nn.functional.pad(self.lengths.cumsum(0), (1, 0)))
-
-    @property
-    def starts(self) -> Tensor:
-        """Flat index of each packed sequence's first token (`[b]`)."""
-        return self.memo["starts"] if self.in_rows else self.offsets[:-1]
+        """Flat index of each sequence's first token, without padding between them, and N (`[b + 1]`)."""
+        return get_or_compute(self.memo, "offsets", lambda: pad(self.lengths.cumsum(0), (1, 0)))
 
     @property
     def stops(self) -> Tensor:
-        """Flat index after each packed sequence's last token (`[b]`)."""
-        return (
-            get_or_compute(self.memo, "stops", lambda: self.starts + self.lengths)
-            if self.in_rows
-            else self.offsets[1:]
-        )
+        """Flat index after each sequence's last token (`[b]`)."""
+        return get_or_compute(self.memo, "stops", lambda: self.starts + self.lengths)
 
     def first(self, tokens: Tensor) -> Tensor:
         """The first real token of each sequence (`[N, d]` to `[b, d]`); any finite state for an empty one."""
-        if not self.is_packed:
-            b, n = self.mask.shape
-            return tokens[self.mask.int().argmax(1) + torch.arange(b, device=tokens.device) * n]
+        if self.in_rows:
+            return tokens[self.starts]
         if not len(tokens):
             return tokens.new_zeros(len(self.lengths), *tokens.shape[1:])
         return tokens[self.starts.clamp(max=len(tokens) - 1)]
@@ -282,10 +248,8 @@ class TokenLayout:
             tokens: `[N, d]`; changed in place where no gradient is recorded.
             first: `[b, d]`.
         """
-        if not self.is_packed:
-            return torch.where((self.position == 0)[:, None], first[self.sequence_index], tokens)
         index = self.starts
-        if not (self.is_full or self.in_rows):  # not of empty sequences
+        if not self.in_rows:  # not of empty sequences
             index, first = index[self.lengths > 0], first[self.lengths > 0]
         copy = tokens.index_copy if torch.is_grad_enabled() else tokens.index_copy_
         return copy(0, index, first.to(tokens.dtype))
@@ -296,22 +260,19 @@ class TokenLayout:
         wide = at_least_float32(tokens.dtype)
         if self.is_ragged:
             return self._bags(tokens.to(wide), "mean").to(tokens.dtype)
-        if self.is_full:
-            mean = self._over_full_rows(torch.mean, tokens, dtype=wide)
-            return mean if wide == tokens.dtype else mean.to(tokens.dtype)
         rows = self.to_rows(tokens)
-        if self.column_index is None or self.in_rows:
-            # Packed, they have zeros there.
-            rows = rows.masked_fill(~self.row_mask[..., None], 0)
+        if self.is_full:
+            return rows.mean(1, dtype=wide).to(tokens.dtype)
+        rows = rows.masked_fill(~self.row_mask[..., None], 0)
         return (rows.sum(1, dtype=wide) / self.lengths.clamp(min=1)[:, None]).to(tokens.dtype)
 
     def max(self, tokens: Tensor) -> Tensor:
         """Maximum over the real tokens of each sequence (`[N, d]` to `[b, d]`); zeros for an empty one."""
         if self.is_ragged:
             return self._segment_maxima(tokens)
-        if self.is_full:
-            return self._over_full_rows(torch.amax, tokens)
         rows = self.to_rows(tokens)
+        if self.is_full:
+            return rows.amax(1)
         return self.zero_empty(rows.masked_fill(~self.row_mask[..., None], -torch.inf).amax(1))
 
     def _segment_maxima(self, tokens: Tensor) -> Tensor:
@@ -334,13 +295,7 @@ class TokenLayout:
     def _bags(self, tokens: Tensor, mode: str) -> Tensor:
         """Each sequence as a bag of embeddings (`[N, d]` to `[b, d]`), without a copy."""
         index = get_or_compute(self.memo, "tokens", lambda: torch.arange(len(tokens), device=tokens.device))
-        return torch.nn.functional.embedding_bag(index, tokens, self.starts, mode=mode)
-
-    def _over_full_rows(self, reduce: Callable[..., Tensor], tokens: Tensor, **options: Any) -> Tensor:
-        """One vector for each row of a batch without padding (`[N, d]` to `[b, d]`)."""
-        if len(self.mask) == 1:
-            return reduce(tokens, dim=0, keepdim=True, **options)
-        return reduce(self.to_rows(tokens), dim=1, **options)
+        return embedding_bag(index, tokens, self.starts, mode=mode)
 
     def zero_empty(self, states: Tensor) -> Tensor:
         """Zeros in the rows of `states` (`[b, ...]`) whose sequence has no real token."""
@@ -352,10 +307,9 @@ class TokenLayout:
 
 def _full_layout(b: int, n: int, device: torch.device) -> TokenLayout:
     token = torch.arange(b * n, device=device)
-    position, sequence_index = token % n, token // n
-    lengths = torch.full((b,), n, device=device)
+    lengths, starts = torch.full((b,), n, device=device), torch.arange(b, device=device) * n
     mask = torch.ones((b, n), dtype=torch.bool, device=device)
-    return TokenLayout(mask, lengths, sequence_index, position, None, None, token, n)
+    return TokenLayout(mask, lengths, starts, token // n, token % n, n, in_rows=True)
 
 
 _kept_full_layout = cached_unless_traced(_full_layout)
@@ -364,50 +318,117 @@ _kept_full_layout = cached_unless_traced(_full_layout)
 def _packed_layout(mask: Tensor) -> TokenLayout:
     lengths = mask.sum(1)
     column_index = mask.flatten().nonzero().squeeze(1)
-    sequence_index = column_index // max(mask.shape[1], 1)
-    offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+    if len(column_index) == mask.numel():
+        return TokenLayout.full(*mask.shape, mask.device)
+    sequence_index = column_index // mask.shape[1]
+    offsets = pad(lengths.cumsum(0), (1, 0))
     position = torch.arange(len(column_index), device=mask.device) - offsets[sequence_index]
     # At least one column: an empty row is padding.
-    max_length = max(int(lengths.max()), 1)
-    memo: Memo = {"offsets": offsets}
-    return TokenLayout(mask, lengths, sequence_index, position, None, None, column_index, max_length, False, memo)
+    max_length, memo = max(int(lengths.max()), 1), {"offsets": offsets}
+    return TokenLayout(
+        mask, lengths, offsets[:-1], sequence_index, position, max_length, False, column_index, memo=memo
+    )
 
 
 def _layout_in_rows(mask: Tensor) -> TokenLayout:
     b, n = mask.shape
     lengths, rank = mask.sum(1), mask.cumsum(1)  # real tokens up to each column
-    columns, starts = torch.arange(n, device=mask.device), torch.arange(b, device=mask.device) * n
+    m = n if is_fixed() else max(int(lengths.max()), 1)
+    columns, row = torch.arange(n, device=mask.device), torch.arange(b, device=mask.device)
     # A real column goes to its rank, padding behind the real tokens: both in their order, a permutation of the row.
-    index = torch.where(mask, rank - 1, lengths[:, None] + columns - rank)
-    index = (starts[:, None] + index).flatten()
-    flat = torch.arange(b * n, device=mask.device)
-    column_index = torch.empty_like(flat).index_copy(0, index, flat)  # the inverse permutation
-    memo: Memo = {"starts": starts, "index_of_column": index}
-    return TokenLayout(mask, lengths, flat // n, flat % n, None, None, column_index, n, True, memo)
+    place = torch.where(mask, rank - 1, lengths[:, None] + columns - rank)
+    column_of_place = torch.zeros_like(place).scatter(1, place, columns.expand(b, n))  # the inverse permutation
+    column_index = (row[:, None] * n + column_of_place[:, :m]).flatten()
+    token_index = row[:, None] * m + (place if m == n else place.clamp(max=m - 1))
+    flat = torch.arange(b * m, device=mask.device)
+    return TokenLayout(mask, lengths, row * m, flat // m, flat % m, m, True, column_index, token_index)
 
 
-def _padded_layout(mask: Tensor) -> TokenLayout:
-    b, n = mask.shape
-    lengths = mask.sum(1)
-    rank = mask.cumsum(1) - 1
-    columns = torch.arange(n, device=mask.device).expand(b, n)
-    # column_of_rank[i, r] is the column of the r-th real token; padding writes into the additional
-    # entry n, which nothing reads.
-    rank_or_end = torch.where(mask, rank, n)
-    column_of_rank = torch.zeros((b, n + 1), dtype=torch.long, device=mask.device).scatter(1, rank_or_end, columns)
-    position = rank.clamp(min=0)
-    length = lengths.clamp(min=1)[:, None]
-    offset = torch.arange(b, device=mask.device)[:, None] * n
-    left = column_of_rank.gather(1, (position - 1).remainder(length)) + offset
-    right = column_of_rank.gather(1, (position + 1).remainder(length)) + offset
-    sequence_index = torch.arange(b, device=mask.device)[:, None].expand(b, n)
-    return TokenLayout(
-        mask,
-        lengths,
-        sequence_index.reshape(-1),
-        position.reshape(-1),
-        left.reshape(-1),
-        right.reshape(-1),
-        column_index=None,
-        max_length=n,
-    )
+# ------ the tokens around a token: on the ring of its sequence, or before and after it up to the ends
+#
+# In a sequence a b c d, the token a has within a radius of 1 the neighbours d a b on the ring, which closes at the
+# real ends, and otherwise a b, since nothing comes before it. Functions that read past an end return any token there;
+# `has_shifted` says where that is.
+
+
+def shifted(tokens: Tensor, offset: int) -> Tensor:
+    """
+    For each token the value of the one `offset` tokens later in its sequence, earlier if negative (`[N, ...]`).
+
+    Where `has_shifted` is false, it is the value of any other token.
+    """
+    return tokens.roll(-offset, 0) if offset else tokens
+
+
+def has_shifted(layout: TokenLayout, offset: int) -> Tensor:
+    """Whether a token is real and its sequence has one `offset` tokens later (`[N]`, bool)."""
+    first, last = layout.position + min(offset, 0), layout.position + max(offset, 0)
+    return (first >= 0) & (last < layout.lengths[layout.sequence_index])
+
+
+def windows(values: Tensor, first: int, last: int) -> Tensor:
+    """
+    The values of the tokens from `first` to `last` after each, `[N]` or `[N, k]` to `[N, (last - first + 1) k]`, as
+    `shifted` gives them; any beyond the ends of the batch.
+    """
+    if is_traced() or not len(values):
+        return torch.stack([shifted(values, offset) for offset in range(first, last + 1)], dim=1).flatten(1)
+    k = prod(values.shape[1:])
+    flat = pad(values.reshape(-1), (max(-first, 0) * k, max(last, 0) * k))
+    return flat.unfold(0, (last - first + 1) * k, k)
+
+
+def words_end_inside(layout: TokenLayout, longest: int) -> Tensor:
+    """
+    Whether words of 2 to `longest` tokens that start at each token end in its sequence (`[N, longest - 1]`, bool):
+    `has_shifted` of 1 to `longest` - 1.
+    """
+
+    def make() -> Tensor:
+        offsets = torch.arange(1, longest, device=layout.position.device)
+        return layout.position[:, None] + offsets < layout.lengths[layout.sequence_index][:, None]
+
+    return get_or_compute(layout.memo, ("words_end_inside", longest), make)
+
+
+def is_continuation(layout: TokenLayout, continues: Tensor, alone: Tensor) -> Tensor:
+    """
+    Whether each token continues the word of the token before it (`[N]`, bool).
+
+    Args:
+        continues: tokens whose entry continues a word (`[N]`, bool).
+        alone: tokens that no word reaches across (`[N]`, bool): special and added ones.
+    """
+    return continues & has_shifted(layout, -1) & ~shifted(alone, -1)
+
+
+def neighbours(layout: TokenLayout, tokens: Tensor, radius: int, closed: bool) -> list[Tensor]:
+    """
+    For each offset from `-radius` to `radius` what the token there has, seen from each token.
+
+    Args:
+        layout: where the tokens lie.
+        tokens: `[N, ...]`.
+        radius: how many neighbours on either side.
+        closed: these are neighbours on the ring; otherwise sequences have ends.
+
+    Returns:
+        2 radius + 1 of `[N, ...]`. Off the ring, any token of the sequence where `has_shifted` is false.
+    """
+    if not radius:
+        return [tokens]
+    make = functools.partial(neighbour_index, layout, radius, closed)
+    index = get_or_compute(layout.memo, ("neighbours", radius, closed), make)
+    return [tokens.index_select(0, each) if offset else tokens for offset, each in enumerate(index, start=-radius)]
+
+
+def neighbour_index(layout: TokenLayout, radius: int, closed: bool) -> Tensor:
+    """
+    As `neighbours`: the flat indices `[2 radius + 1, N]`. Beyond an end it is the token there: what another sequence
+    holds may be no number, and 0 times that is none either.
+    """
+    position = layout.position + torch.arange(-radius, radius + 1, device=layout.position.device)[:, None]
+    length = layout.lengths[layout.sequence_index]
+    length = length.clamp(min=1) if layout.in_rows else length  # the padding of an empty sequence
+    position = position.remainder(length) if closed else position.clamp(min=0).minimum(length - 1)
+    return layout.starts[layout.sequence_index] + position

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 
-from .neighbours import has_shifted, is_continuation, shifted, windows, words_end_inside
 from .sorted_keys import find_key
-from .token_layout import TokenLayout
+from .token_layout import TokenLayout, has_shifted, is_continuation, shifted, windows, words_end_inside
 
 
 LexiconKind = Literal["words", "whole_word"]
@@ -124,7 +123,7 @@ class WordMatcher(nn.Module):
         one: ids `[N]` to `[N, L - 1]` each.
         """
         longest = self.max_word_length
-        state, *following = windows(layout, ids, 0, longest - 1).unbind(1)
+        state, *following = windows(ids, 0, longest - 1).unbind(1)
         rows = []
         for entry in following:
             index, is_beginning = find_key(self.keys, _BASE, state, entry, self.pairs)
@@ -146,9 +145,9 @@ class WordMatcher(nn.Module):
         continues = is_continuation(layout, self.continues[entry] & known, alone)
         run, following, matches = ~continues, continues, []
         for length in range(2, self.max_word_length + 1):
-            following = shifted(layout, following, 1)
+            following = shifted(following, 1)
             run = run & following & has_shifted(layout, length - 1)
-            is_longer = shifted(layout, following, 1) & has_shifted(layout, length)
+            is_longer = shifted(following, 1) & has_shifted(layout, length)
             matches.append(run & ~is_longer)
         return torch.stack([torch.zeros_like(run), *matches], 1)
 

@@ -21,8 +21,7 @@ from transformers import initialization as init
 from transformers.utils import logging
 
 from .configuration_encoder import EncoderConfig
-from .neighbours import shifted
-from .token_layout import TokenLayout
+from .token_layout import TokenLayout, shifted
 from .word_matcher import WordMatcher
 
 
@@ -90,7 +89,7 @@ class WordVectors(nn.Module):
         for length, (vector, count) in enumerate(zip(starting, counts, strict=True), start=2):
             for index_in_word in range(length):
                 role = 0 if index_in_word == 0 else 2 if index_in_word == length - 1 else 1
-                roles[role].append((shifted(layout, vector, -index_in_word), shifted(layout, count, -index_in_word)))
+                roles[role].append((shifted(vector, -index_in_word), shifted(count, -index_in_word)))
         return torch.cat([_mean(found, like=starting[0]) for found in roles], dim=-1)
 
 

@@ -5,7 +5,8 @@ import json
 import math
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -32,8 +33,6 @@ FAMILIES = {
 _VERSIONS = ("modeling-star", "transformers", "torch", "tokenizers", "datasets")
 # Our metrics in the Hub's collection, and on the card.
 _HUB_METRICS = {"pearson": "pearsonr", "macro_f1": "f1", "micro_f1": "f1", "weighted_f1": "f1"}
-TITLES: dict[str, str] = {}
-"""Names of metrics that are no word with a capital, by their keys."""
 
 
 @dataclass
@@ -54,7 +53,7 @@ class CardContent:
     examples: Sequence[str | Sequence[str]] = ()
     is_pair: bool = False  # whether the model reads two texts
     mask_token: str = "[MASK]"
-    languages: Sequence[str] = ()  # codes of ISO 639-1
+    language: str | None = None  # code of ISO 639-1
     label_list: Sequence[str] = ()
     aggregation: Literal["first", "simple"] = "first"  # for taggers, see `aggregation_for`
     regression: bool = False
@@ -80,23 +79,26 @@ def write_model_card(folder: str | Path, content: CardContent) -> Path:
         for split, metrics in content.results.items()
     }
     measured = {split: metrics for split, metrics in measured.items() if metrics}
+    is_binary = content.task == "text-classification" and len(content.label_list) == 2
     card = ModelCard.from_template(
         _card_data(content, measured),
         template_str=TEMPLATE.read_text(encoding="utf-8"),
+        content=content,
         model_name=escaped(content.model_name),
-        summary=_summary(content),
-        synthetic=content.is_synthetic,
+        dataset=escaped(content.dataset_name),
+        family=FAMILIES.get(content.model_type, f"`{content.model_type}`"),
+        base_model=_code(shown_path(content.base_model)) if content.base_model else None,
         usage=usage_code(folder, content),
-        results_note=_results_note(content, measured),
+        positive=_code(content.label_list[1])
+        if is_binary and any("f1" in each for each in measured.values())
+        else None,
         results=_results_table(measured),
-        tables=list(content.tables.items()),
         pictures=[(text, file) for text, file in content.pictures.items() if (folder / file).is_file()],
         command=content.command.strip(),
         hyperparameters=markdown_table(
             ["setting", "value"], ((name, _code(str(value))) for name, value in content.hyperparameters.items())
         ),
-        versions=_versions(),
-        limitations=_limitations(content),
+        versions=", ".join([f"Python {platform.python_version()}", *_versions()]),
     )
     # The template's loops and conditions leave empty lines.
     card.text = re.sub(r"\n{3,}", "\n\n", re.sub(r"(?m)^(- .*)\n\n(?=- )", r"\1\n", card.text))
@@ -130,7 +132,7 @@ context = {second}
 for answer in answer_question(question, context, model, tokenizer{options}):
     print(answer.text, answer.start, answer.end, answer.score)""",
 }
-"""The code under "Use" by task; an experiment may add its own."""
+"""The code under "Use" by task."""
 
 
 def usage_code(folder: str | Path, content: CardContent) -> str:
@@ -218,7 +220,7 @@ def _card_data(content: CardContent, measured: Mapping[str, Mapping[str, float]]
             dataset_name=content.dataset_name,
             dataset_split=split,
             metric_type=_HUB_METRICS.get(name, name),
-            metric_name=TITLES.get(name, name[0].upper() + name[1:].replace("_", " ").replace("f1", "F1")),
+            metric_name=name[0].upper() + name[1:].replace("_", " ").replace("f1", "F1"),
             metric_value=round(value, 6),
         )
         for split, metrics in measured.items()
@@ -226,7 +228,7 @@ def _card_data(content: CardContent, measured: Mapping[str, Mapping[str, float]]
     ]
     second = "context" if content.task == "question-answering" else "text_pair"
     return ModelCardData(
-        language=list(content.languages) or None,
+        language=[content.language] if content.language else None,
         model_name=content.model_name,
         library_name="transformers",
         pipeline_tag=content.task,
@@ -261,23 +263,6 @@ def shown_teacher(name: str) -> str:
     return shown_path(name) + (f" (license: {licence})" if licence else "")
 
 
-def _summary(content: CardContent) -> str:
-    family = FAMILIES.get(content.model_type, f"`{content.model_type}`")
-    start = f"fine-tuned from {_code(shown_path(content.base_model))}" if content.base_model else "trained"
-    task = "masked language modelling" if content.task == "fill-mask" else content.task.replace("-", " ")
-    return f"A {family} {start} on {escaped(content.dataset_name)} for {task}."
-
-
-def _results_note(content: CardContent, measured: Mapping[str, Mapping[str, float]]) -> str:
-    if not measured:
-        return "Nothing was measured in this run."
-    note = f"Measured {'by the command below ' if content.command else ''}with seed {content.seed}."
-    is_binary = content.task == "text-classification" and len(content.label_list) == 2
-    if is_binary and any("f1" in metrics for metrics in measured.values()):
-        note += f" `f1` is that of {_code(content.label_list[1])}."
-    return note
-
-
 def _results_table(measured: Mapping[str, Mapping[str, float]]) -> str:
     if not measured:
         return ""
@@ -289,23 +274,7 @@ def _results_table(measured: Mapping[str, Mapping[str, float]]) -> str:
     return markdown_table(["metric", *measured], rows)
 
 
-def _versions() -> str:
-    versions = [f"Python {platform.python_version()}"]
+def _versions() -> Iterator[str]:
     for name in _VERSIONS:
-        try:
-            versions.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
-            continue
-    return f"Versions: {', '.join(versions)}."
-
-
-def _limitations(content: CardContent) -> list[str]:
-    limitations = [f"Measured on {escaped(content.dataset_name)} only: other sources, times or domains will differ."]
-    if content.is_synthetic:
-        limitations = ["Trained on generated sentences: expect poor results on any other text."]
-    if content.task == "fill-mask" and content.model_type in ("star_transformer", "disan"):
-        limitations.append(
-            "Masked language modelling does not train the weights of the pooled vector: `pooler_output` is useful "
-            "only after fine-tuning, `last_hidden_state` immediately."
-        )
-    return [*limitations, "Measured with one seed: another one gives somewhat different numbers."]
+        with suppress(importlib.metadata.PackageNotFoundError):  # a checkout that is not installed
+            yield f"{name} {importlib.metadata.version(name)}"

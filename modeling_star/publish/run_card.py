@@ -71,7 +71,7 @@ def run_card(task: Task, trainer: StarTrainer, results: dict[str, Any], sections
         examples=[shortened(example, limit) for example in task.example_texts()] if options.card_examples else (),
         is_pair=task.needs_types,
         mask_token=trainer.processing_class.mask_token or "[MASK]",
-        languages=list(dict.fromkeys(filter(None, _languages(task)))),
+        language=language_of(task.training_texts()) if "train" in task.data.splits else None,
         label_list=task.data.label_list,
         aggregation=aggregation_for(trainer.processing_class),
         regression=task.metrics.task == "regression",
@@ -100,13 +100,6 @@ def title_of(file: str) -> str:
     path = Path(file).resolve()
     is_generic = path.name.split(".")[0].lower() in ("train", "training", "validation", "dev", "test", "data")
     return path.parent.name if is_generic and path.parent not in (Path.cwd(), Path.home()) else path.name
-
-
-def _languages(task: Task) -> list[str | None]:
-    """The languages of the training texts, as far as they are detected."""
-    if task.languages is not None:
-        return task.languages
-    return [language_of(task.training_texts())] if "train" in task.data.splits else []
 
 
 def _extras_of(config: PreTrainedConfig) -> dict[str, str]:

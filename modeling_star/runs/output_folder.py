@@ -33,7 +33,7 @@ DECISIVE = (
     *("train_sampling_strategy", "data_seed", "bf16", "fp16", "metric_for_best_model", "do_train"),
     *("eval_strategy", "eval_steps", "eval_delay", "save_strategy", "save_steps", "load_best_model_at_end"),
     *("dataloader_drop_last", "neftune_noise_alpha", "average_tokens_across_devices", "bf16_full_eval"),
-    *("fp16_full_eval", "predict_with_generate", "generation_num_beams", "generation_max_length"),
+    "fp16_full_eval",
 )
 """The TrainingArguments that decide the final weights or their scores."""
 

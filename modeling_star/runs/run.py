@@ -136,7 +136,7 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     check_checkpoint(training, config)
     check_parts(task, training)
     with as_user_error(), tokenizing():
-        tokenizer, model = (task.build or (lambda: build_parts(task)))()
+        tokenizer, model = build_parts(task)
         if not training.do_train:
             check_whole(str(task.model_args.model_name_or_path), model, task.new_parameters or ())
         if training.resume_from_checkpoint:

@@ -23,7 +23,6 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ..data.entities import EntityGroups
-from ..data.labels import IGNORE_INDEX
 from ..evaluation.calibration import calibration_error, error_by_chance, plot_reliability
 from ..evaluation.metrics import is_entity_scheme
 from ..evaluation.reports import markdown_table
@@ -31,6 +30,7 @@ from ..files import write_text
 from ..inference.span_probabilities import SpanScorer
 from ..models.configuration_encoder import EncoderConfig
 from ..models.heads import ForTokenClassification, eval_mode
+from ..models.tag_schemes import IGNORE_INDEX
 from ..training.task import Task
 
 

@@ -15,11 +15,11 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from ..data.columns import find_predicted_columns
 from ..data.files import source_version
-from ..data.labels import IGNORE_INDEX
 from ..data.readers import read_file
 from ..data.tokenizers import SPECIAL_TOKENS
 from ..data.writing_systems import between_words
 from ..errors import UserError
+from ..models.tag_schemes import IGNORE_INDEX
 from ..publish.model_card import shown_teacher
 from ..training.arguments import ModelArguments, RunArguments
 from ..training.distillation import ROW, DistillationLoss, DistillationTrainer, Teacher, teacher_outputs

@@ -24,11 +24,11 @@ from transformers import (
 )
 
 from ..data.collators import MaskingCollator
-from ..data.labels import IGNORE_INDEX
 from ..data.packing import Blocks, PieceEncoder, packing_efficiency, to_pieces
 from ..data.text import SPLITS, TextData, TextSource, load_texts
 from ..data.writing_systems import HAN
 from ..errors import UserError
+from ..models.tag_schemes import IGNORE_INDEX
 from ..training.arguments import ModelArguments, RunArguments, TextArguments
 from ..training.build import read_lexicon
 from ..training.losses import MaskedLoss, chosen_logits

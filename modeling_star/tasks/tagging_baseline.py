@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from transformers import TrainingArguments
 
 from ..data.entities import EntityGroups
-from ..data.labels import IGNORE_INDEX
 from ..evaluation.metrics import count_examples, score_counts
 from ..evaluation.reports import score_prefix
+from ..models.tag_schemes import IGNORE_INDEX
 from ..training.task import Task, is_scored
 
 

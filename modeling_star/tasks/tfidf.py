@@ -80,14 +80,8 @@ def run_tfidf(task: Task, training: TrainingArguments) -> dict[str, Any]:
 
 def tfidf_scores(task: Task, tokenizer: PreTrainedTokenizerBase, training: TrainingArguments) -> dict[str, float]:
     """
-    The scores of TF-IDF on the splits that a run scores, such as `tfidf_eval_accuracy`; of pairs it reads both texts
-    as one, of long texts all of it. Empty where there is nothing to fit or to compare: texts without one class each,
-    without a labelled validation split, without common words, or more than MOST_TEXTS.
-
-    Args:
-        task: of a classifier.
-        tokenizer: of the model that is compared.
-        training: says what is scored.
+    The scores of TF-IDF on the splits that a run scores, such as `tfidf_eval_accuracy`, on the tokens of a model; of
+    pairs it reads both texts as one, of long texts all of it. Empty where there is nothing to fit or to compare.
     """
     data = task.data
     names = [split for split in data.splits if is_scored(split, training) and data.is_labelled(split)]
@@ -164,14 +158,7 @@ def take_vote(trainer: Any) -> bool:
 
 
 def add_vote(task: Task, trainer: Any, had_vote: bool) -> None:
-    """
-    Let TF-IDF vote in the trained model of a task, where the arguments want it and it can; otherwise say why not.
-
-    Args:
-        task: of a classifier.
-        trainer: with the model, and the tokenised training and validation texts.
-        had_vote: whether the saved model that was trained had one.
-    """
+    """Let TF-IDF vote in a trained classifier where the arguments want it and it can; otherwise say why not."""
     model = trainer.model
     if not _is_wanted(task, had_vote):
         return

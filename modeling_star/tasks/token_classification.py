@@ -10,7 +10,6 @@ import numpy as np
 from datasets import Dataset, DatasetDict
 from transformers import DataCollatorForTokenClassification, PreTrainedTokenizerBase, TrainingArguments
 
-from ..data.labels import IGNORE_INDEX
 from ..data.tagging import (
     TaggingData,
     as_sentences,
@@ -36,7 +35,7 @@ from ..evaluation.reports import (
 )
 from ..evaluation.task_metrics import TaskMetrics, metrics_for
 from ..files import write_json_lines, write_text
-from ..models.tag_schemes import may_follow, tag_scheme, typed_labels
+from ..models.tag_schemes import IGNORE_INDEX, may_follow, tag_scheme, typed_labels
 from ..training.arguments import TaggingArguments
 from ..training.named_models import config_fields, parse_overrides, saved_labels
 from ..training.task import Task, first_rows, label_fields

@@ -3,7 +3,6 @@
 import inspect
 import logging
 import textwrap
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -47,7 +46,8 @@ _CHANGED_BY_SAVING = (
 )
 # A fresh model that neither --model_type nor --config_name describes: configuration/models/star-plus-2.json.
 STAR_PLUS: dict[str, Any] = {
-    "position_embedding_type": "ring",
+    "position_embedding_type": "none",
+    "role_bias": True,
     "residual": True,
     "embedding_norm": True,
     "relay_start_norm": True,
@@ -177,11 +177,11 @@ def check_overrides(config: PreTrainedConfig, overrides: dict[str, Any]) -> None
             raise UserError(f"--config_overrides sets {name}, which {type(config).__name__} does not have.{hint}")
 
 
-def check_kind(model_type: str | None, kinds: Sequence[str | None], config_name: str) -> None:
+def check_kind(model_type: str | None, saved: str | None, config_name: str) -> None:
     """Raise a UserError where --model_type and --config_name name different kinds of models."""
-    if model_type is not None and any(kinds) and model_type not in kinds:
+    if None not in (model_type, saved) and model_type != saved:
         raise UserError(
-            f"--model_type {model_type} is given, and --config_name {config_name} is a {kinds[0]}: omit one of them."
+            f"--model_type {model_type} is given, and --config_name {config_name} is a {saved}: omit one of them."
         )
 
 
@@ -275,7 +275,7 @@ def fresh_model(
     if config_name is not None:
         fields = without_lexicon(config_fields(config_name))
         saved_type = fields.pop("model_type", None)
-        check_kind(model_type, [saved_type], config_name)
+        check_kind(model_type, saved_type, config_name)
         model_type = saved_type or model_type
     if embeddings is not None:  # the file may be of a saved model with other embeddings
         freeze_embeddings = freeze_embeddings or fields.get("freeze_embeddings", False)

@@ -24,13 +24,13 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import AutoConfig, BatchEncoding, DataCollator, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..data.labels import IGNORE_INDEX
 from ..data.tokenizers import SPECIAL_TOKENS, max_length_or_none
 from ..data.windows import NO_WORD
 from ..errors import UserError
 from ..files import write_atomically
 from ..loading import load_model, load_tokenizer
 from ..models.modeling_encoder import longest_input
+from ..models.tag_schemes import IGNORE_INDEX
 from .losses import TaskLoss
 from .named_models import loading
 from .trainer import StarTrainer

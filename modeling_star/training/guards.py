@@ -16,7 +16,7 @@ from datasets import Dataset
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from ..data.labels import IGNORE_INDEX
+from ..models.tag_schemes import IGNORE_INDEX
 
 
 logger = logging.getLogger(__name__)

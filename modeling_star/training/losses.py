@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from transformers import EvalPrediction, PreTrainedModel, TrainingArguments
 
-from ..data.labels import IGNORE_INDEX
 from ..errors import UserError
+from ..models.tag_schemes import IGNORE_INDEX
 
 
 def class_weights(given: str, label_list: tuple[str, ...], counts: dict[str, int]) -> np.ndarray | None:

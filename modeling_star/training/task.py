@@ -11,7 +11,6 @@ from datasets import Dataset, DatasetDict
 from transformers import (
     DataCollator,
     EvalPrediction,
-    PreTrainedModel,
     PreTrainedTokenizerBase,
     TrainingArguments,
 )
@@ -40,7 +39,6 @@ class Task(ABC, Generic[DataArgs]):
         pipeline: transformers' name of the task.
         loss_class: of the training loss.
         trainer_class: its own trainer, a subclass of `StarTrainer`; `None`: `StarTrainer`.
-        build: its own function for tokenizer and model; `None`: `build_parts`.
         collate: makes the data collator for a tokenizer.
         reads_tables: whether `prepare` gets the rows of the files; a task of running text reads them itself.
         reads_spans: whether files with labelled spans of characters are read as words and tags.
@@ -60,7 +58,6 @@ class Task(ABC, Generic[DataArgs]):
         saved_options: default arguments of this package's own inference call, saved in the model's configuration.
         usage_options: those of them that the call on the model card shows.
         sample_counts: facts about the training data for all_results.json.
-        languages: of the texts, for the card; `None`: detected in the training texts.
 
     Attributes that building sets:
         new_parameters: those of the last model built that were not saved; `None`: it is fresh.
@@ -70,7 +67,6 @@ class Task(ABC, Generic[DataArgs]):
     pipeline: str
     loss_class: type[TaskLoss] = TaskLoss
     trainer_class: type[Any] | None = None
-    build: Callable[[], tuple[PreTrainedTokenizerBase, PreTrainedModel]] | None = None
     collate: Callable[[PreTrainedTokenizerBase], DataCollator]
     reads_tables: bool = True
     reads_spans: bool = False
@@ -94,7 +90,6 @@ class Task(ABC, Generic[DataArgs]):
         self.saved_options: Mapping[str, Any] = {}
         self.usage_options: Mapping[str, Any] = {}
         self.sample_counts: Mapping[str, int] = {}
-        self.languages: list[str | None] | None = None
         self.new_parameters: set[str] | None = None
 
     @classmethod

@@ -22,8 +22,9 @@ from modeling_star.commands import COMMANDS
 
 
 # First those that train what others need.
-FIRST = ("README.md", *(f"docs/{name}.md" for name in ("getting_started", "train", "predict", "models", "convert")))
-OTHERS = {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")} - {*FIRST, "docs/decisions.md"}
+NAMES = ("getting_started", "texts", "tags", "predict", "deploy", "models", "convert")
+FIRST = ("README.md", *(f"docs/{name}.md" for name in NAMES))
+OTHERS = {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")} - {*FIRST, "docs/decisions.md", "docs/api.md"}
 PAGES = (*FIRST, *sorted(OTHERS))
 TRAININGS = ("tag", "classify", "ner", "glue", "qa", "mlm", "distill")
 TINY = ["--max_steps=2", "--use_cpu", "--disable_tqdm=true", "--report_to=none", "--max_predict_samples=4"]
@@ -143,7 +144,7 @@ class Pages:
         self.failures: list[str] = []
 
     def run(self, page: str) -> None:
-        reviews = page in ("docs/train.md", "docs/predict.md")
+        reviews = page in ("docs/texts.md", "docs/tags.md", "docs/runs.md", "docs/predict.md")
         write_tables(self.folder, "Review,Sentiment" if reviews else "text,label")
         for kind, block in blocks(page):
             if kind == "bash":
@@ -214,11 +215,8 @@ def test_every_documented_command_runs(scripts: ScriptRunner) -> None:
 DATA = {
     "1,400 reviews": ("mtl16/kitchen_housewares", []),
     "reviews, a small BERT": ("mtl16/kitchen_housewares", []),
-    "short sentences": ("sst2", []),
     "short sentences, a small BERT": ("sst2", []),
     "pairs of sentences": ("snli", []),
-    "English entities": ("wnut17", []),
-    "English entities, word vectors": ("wnut17", []),
     "English entities, a small BERT": ("wnut17", []),
     "parts of speech": ("ud_english_ewt", ["--label_column_name", "pos_tags"]),
     "Chinese entities": ("weibo_ner", []),
@@ -236,7 +234,7 @@ def lines_of(document: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in table.splitlines()[2:]]
 
 
-LINES = lines_of("docs/train.md")
+LINES = lines_of("docs/choose.md")
 
 
 def commands_of(line: list[str]) -> list[list[str]]:

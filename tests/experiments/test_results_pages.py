@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-import tfidf_vote
+from harness import ensembles
 from harness.results_page import Cell, read_cells, write_page
 from harness.stored_runs import RunFile
 from harness.table_runs import FinishedRuns, fingerprint_of_shape, run_name
@@ -91,7 +91,7 @@ def test_the_results_at_a_glance_are_those_of_the_pages(monkeypatch: pytest.Monk
 
 
 def test_the_page_of_ensembles_is_what_its_results_give() -> None:
-    page = "\n".join(tfidf_vote.page_sections(ROOT / "experiments/results")) + "\n"
+    page = "\n".join(ensembles.page_sections(ROOT / "experiments/results")) + "\n"
     assert page == (ROOT / "experiments/pages/tfidf_vote.md").read_text(encoding="utf-8")
 
 

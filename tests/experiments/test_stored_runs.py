@@ -167,7 +167,6 @@ def finish_unnoticed(runner: Runner, configuration: Configuration, labels: str) 
     [
         ({}, {"use_crf": False}),
         ({"use_crf": True}, {"use_crf": True}),
-        ({"ngram_buckets": 64}, {"ngram_buckets": 64, "ngram_hash_bits": 64, "use_crf": False}),
     ],
 )
 def test_runs_of_tables_have_the_defaults_of_kept_results(

@@ -69,9 +69,6 @@ SHORT = (
 TINY = "--config_overrides=hidden_size=16,num_attention_heads=2"
 # What scripts did by default when the snapshots were made.
 PAPER, ALONE, NO_CRF = "--model_type=star_transformer", "--tfidf_baseline=false", f"{TINY},use_crf=false"
-MARIAN = "--config_overrides=d_model=16,encoder_layers=1,decoder_layers=1,encoder_attention_heads=2," + (
-    "decoder_attention_heads=2,encoder_ffn_dim=32,decoder_ffn_dim=32"
-)
 
 SYNTHETIC: dict[str, Case] = {
     # csv cells with quotes, commas, line breaks and texts such as NA; classes that are numbers; stratified hold-out.
@@ -111,13 +108,6 @@ SYNTHETIC: dict[str, Case] = {
     # SQuAD's json; questions about one context are held out together.
     "squad": Case("run_qa.py", ("--train_file={data}/squad.json", PAPER, TINY, *SHORT)),
     # Byte pairs of both languages.
-    "translations": Case(
-        "run_translation.py",
-        (
-            *("--train_file={data}/translations.jsonl", "--vocab_size=120", "--model_type=marian", MARIAN),
-            *("--max_extra_tokens=3", "--average_checkpoints=0", *SHORT),
-        ),
-    ),
     # Whole words are masked.
     "documents": Case(
         "run_mlm.py",
@@ -160,7 +150,6 @@ REAL: dict[str, Case] = {
     "chnsenticorp": of_recipe("run_glue.py", "paper_chnsenticorp", "chnsenticorp"),
     "snli": of_recipe("run_glue.py", "snli", "snli"),
     "chinese_stsb": of_recipe("run_glue.py", "chinese_stsb", "chinese_stsb"),
-    "tatoeba_zh_en": of_recipe("run_translation.py", "tatoeba_zh_en", "tatoeba_zh_en"),
     # As the tables run them: MiniLM's words, and the vocabulary of the vectors with jieba's words.
     "sst5_minilm": of_recipe(
         "run_glue.py",
@@ -190,8 +179,7 @@ def command(case: Case, data: Path) -> list[str]:
     for flag in case.flags:
         if flag.startswith("recipe:"):
             name = f"{flag.removeprefix('recipe:')}.yaml"
-            folders = (ROOT / "configuration" / "recipes", ROOT / "experiments" / "translation" / "recipes")
-            path = next(folder / name for folder in folders if (folder / name).is_file())
+            path = ROOT / "configuration" / "recipes" / name
             shape = yaml.safe_load(path.read_text(encoding="utf-8")).get("config_name")
             arguments += [str(path), *([f"--config_name={ROOT / shape}"] if shape else [])]
         else:
@@ -325,7 +313,7 @@ def run_as_process(script: str, *arguments: str) -> None:
         RuntimeError: it failed.
     """
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
-    path = ROOT / ("experiments" if script == "run_translation.py" else "run_scripts") / script
+    path = ROOT / "run_scripts" / script
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [sys.executable, str(path), *arguments],

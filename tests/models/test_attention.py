@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch_modes import LargestTensor
 
 import modeling_star
+from modeling_star.models import ops
 from modeling_star.models.attention import (
     AttentionProjections,
     BandCandidates,
@@ -34,8 +35,7 @@ from modeling_star.models.attention import (
     candidate_attention,
     relay_attention,
 )
-from modeling_star.models.neighbours import has_shifted, neighbours
-from modeling_star.models.token_layout import TokenLayout
+from modeling_star.models.token_layout import TokenLayout, has_shifted, neighbours
 
 
 both_layouts = pytest.mark.parametrize("keep_padding", [False, True], ids=["packed", "padded"])
@@ -197,7 +197,8 @@ def relay_case(mask: Tensor, keep_padding: bool, dropout_p: float = 0.0) -> tupl
     }
     layout = TokenLayout.from_mask(mask, keep_padding)
     tokens = layout.pack(leaves["tokens"])
-    context, weights = relay_attention(given_projections(leaves), leaves["relay"], tokens, layout, dropout_p)
+    mix = ops.choose(tokens, layout, 1, has_relay=True, records=False).mix
+    context, weights = relay_attention(given_projections(leaves), leaves["relay"], tokens, layout, dropout_p, mix=mix)
     return leaves, layout, context.unflatten(-1, (h, c)), weights
 
 
@@ -281,7 +282,8 @@ def test_relay_attention_in_half_precision_allocates_no_padding(precision: str) 
     }
 
     def context_of(given: dict[str, Tensor]) -> Tensor:
-        return relay_attention(given_projections(given), given["relay"], given["tokens"], layout, dropout_p=0.0)[0]
+        mix = ops.choose(given["tokens"], layout, 1, has_relay=True, records=False).mix
+        return relay_attention(given_projections(given), given["relay"], given["tokens"], layout, 0.0, mix=mix)[0]
 
     expected = context_of(leaves)
     half = {name: leaf.bfloat16() if precision == "bfloat16" else leaf for name, leaf in leaves.items()}

@@ -14,7 +14,7 @@ from torch_modes import compiled
 from modeling_star.kernels import triton_relay_attention as relay_kernels
 from modeling_star.kernels import triton_ring_attention as candidate_kernels
 from modeling_star.kernels import triton_utils as kernels
-from modeling_star.models import attention
+from modeling_star.models import ops
 from modeling_star.models.token_layout import TokenLayout
 
 
@@ -47,26 +47,30 @@ def gpu(dtype: torch.dtype = torch.float32) -> Any:
     return SimpleNamespace(device=torch.device("cuda", 0), dtype=dtype)
 
 
+def uses_kernels(tokens: Any, layout: TokenLayout, reach: int = 1, records: bool = False) -> bool:
+    return ops.choose(tokens, layout, reach, has_relay=True, records=records).name == "Triton kernels"
+
+
 @pytest.mark.parametrize("failure", [None, RuntimeError("no compiler")], ids=["works", "fails"])
 def test_kernels_are_chosen_on_a_gpu_where_they_work(
     failure: Exception | None, layout: TokenLayout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "_kernel_failure", lambda device: failure)
+    monkeypatch.setattr(ops, "_kernel_failure", lambda device: failure)
     for value in (None, "auto"):
         with setting(value):
-            assert attention.use_kernels(gpu(), layout) == (failure is None)
-            assert not attention.use_kernels(gpu(torch.float64), layout)
-            assert not attention.use_kernels(torch.zeros(3), layout)
-            assert not attention.use_kernels(gpu(), layout, reach=10)
-            assert not attention.use_kernels(gpu(), TokenLayout.from_mask(layout.mask, keep_padding=True))
+            assert uses_kernels(gpu(), layout) == (failure is None)
+            assert not uses_kernels(gpu(torch.float64), layout)
+            assert not uses_kernels(torch.zeros(3), layout)
+            assert not uses_kernels(gpu(), layout, reach=10)
+            assert not uses_kernels(gpu(), layout, records=True)
     with setting("0"):
-        assert not attention.use_kernels(gpu(), layout)
+        assert not uses_kernels(gpu(), layout)
 
 
 def test_forced_kernels_that_fail_are_an_error(layout: TokenLayout, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "_kernel_failure", lambda device: RuntimeError("no compiler"))
+    monkeypatch.setattr(ops, "_kernel_failure", lambda device: RuntimeError("no compiler"))
     with setting("1"), pytest.raises(RuntimeError, match="no compiler"):
-        attention.use_kernels(torch.zeros(3), layout)
+        uses_kernels(torch.zeros(3), layout)
 
 
 def test_a_failure_of_the_smallest_kernel_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,14 +94,14 @@ def test_an_older_gpu_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_unknown_setting_is_an_error(layout: TokenLayout) -> None:
     with setting("yes"), pytest.raises(ValueError, match="MODELING_STAR_KERNELS=yes"):
-        attention.use_kernels(torch.zeros(3), layout)
+        uses_kernels(torch.zeros(3), layout)
 
 
 def test_without_triton_a_model_runs_and_forced_kernels_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
     for name in KERNEL_FILES:
         monkeypatch.delitem(sys.modules, name)
-    attention._kernel_failure.cache_clear()
+    ops._kernel_failure.cache_clear()
     model, batch = tiny_model("StarTransformer"), random_batch(padded([3, 2], 3, "right"))
     try:
         with setting(None):
@@ -105,7 +109,7 @@ def test_without_triton_a_model_runs_and_forced_kernels_are_an_error(monkeypatch
         with setting("1"), pytest.raises(RuntimeError, match="triton"):
             model(**batch.inputs())
     finally:
-        attention._kernel_failure.cache_clear()
+        ops._kernel_failure.cache_clear()
 
 
 def test_a_cpu_imports_no_kernels_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,12 +139,12 @@ def test_recording_attentions_uses_no_kernels(variant: str) -> None:
 @pytest.mark.usefixtures("forbidden_ring")
 def test_a_ring_wider_than_the_kernels_allow_uses_none() -> None:
     inputs = on_device(random_batch(padded([12, 30], 30, "right")))
-    for radius in (attention.LONGEST_KERNEL_REACH, attention.LONGEST_KERNEL_REACH + 1):
+    for radius in (ops.LONGEST_KERNEL_REACH, ops.LONGEST_KERNEL_REACH + 1):
         model = tiny_model("StarTransformer", ring_radius=radius, position_embedding_type="none").to(DEVICE)
         with setting("0"):
             expected = named_outputs(model(**inputs))
         with setting("1"):
-            if radius == attention.LONGEST_KERNEL_REACH:
+            if radius == ops.LONGEST_KERNEL_REACH:
                 with pytest.raises(AssertionError, match="a kernel was called"):
                     model(**inputs)
             else:

@@ -38,10 +38,9 @@ from torch import Tensor
 from modeling_star.kernels import triton_relay_attention as relay_kernels
 from modeling_star.kernels import triton_ring_attention as candidate_kernels
 from modeling_star.kernels import triton_utils as kernels
-from modeling_star.models import attention
+from modeling_star.models import attention, ops
 from modeling_star.models.attention import BandCandidates, UpdateLayerNorm, relay_attention
-from modeling_star.models.neighbours import has_shifted, neighbours, ring_neighbours
-from modeling_star.models.token_layout import TokenLayout
+from modeling_star.models.token_layout import TokenLayout, has_shifted, neighbour_index, neighbours
 
 
 # Relative to the largest number. Sums are in float32; incoming gradients are rounded to the type of the inputs.
@@ -112,7 +111,7 @@ def ring_kernel(leaves: dict[str, Tensor], layout: TokenLayout, radius: int, dro
 
 def ring_reference(leaves: dict[str, Tensor], layout: TokenLayout, radius: int) -> Tensor:
     key_value = leaves["key_value"]
-    candidates = [key_value[index] for index in ring_neighbours(layout, radius)]
+    candidates = [key_value[index] for index in neighbour_index(layout, radius, closed=True)]
     candidates.append(leaves.get("embedded", key_value))
     if "node" in leaves:
         candidates.append(leaves["node"][layout.sequence_index])
@@ -149,10 +148,10 @@ def relay_leaves(mask: Tensor, h: int, c: int, d: int) -> dict[str, Tensor]:
 
 
 def relay_operation(leaves: dict[str, Tensor], layout: TokenLayout, value: str, dropout_p: float = 0.0) -> Tensor:
+    given = given_projections(leaves), leaves["relay"], leaves["tokens"], layout, dropout_p
     with setting(value):
-        context, weights = relay_attention(
-            given_projections(leaves), leaves["relay"], leaves["tokens"], layout, dropout_p
-        )
+        mix = ops.choose(leaves["tokens"], layout, 1, has_relay=True, records=False).mix
+        context, weights = relay_attention(*given, mix=mix)
     assert (weights is None) == (value == "1")
     return context
 
@@ -607,7 +606,9 @@ def test_an_update_is_normed_as_without_the_kernel(
     results = {}
     for value in ("0", "1"):
         with setting(value):
-            results[value] = norm(update, state if has_state else None, activation)
+            layout = TokenLayout.full(1, len(update), update.device)
+            kernel = ops.choose(update, layout, 1, has_relay=True, records=False).update_norm
+            results[value] = norm(update, state if has_state else None, activation, kernel)
     assert results["1"].dtype == dtype
     assert not results["1"][:, 7:].any()
     assert difference(results["1"], results["0"]) < TOLERANCES[dtype]

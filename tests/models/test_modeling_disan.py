@@ -1,6 +1,5 @@
 """DiSAN against its reference, its blocks, and what every encoder promises."""
 
-from functools import partial
 from typing import Any
 
 import pytest
@@ -129,15 +128,14 @@ def test_results_computed_in_place_equal_the_equation(backwards: bool) -> None:
     real = torch.rand(3, 9, generator=generator) > 0.3
     real[1] = False
     results = []
-    # The fourth to the seventh query of nine keys, some of which lie at the ends of the scores.
-    query, key, value = (8 * torch.randn(3, n, 5, generator=generator).double() for n in (4, 9, 9))
+    query, key, value = (8 * torch.randn(3, 9, 5, generator=generator).double() for _ in range(3))
     slope = torch.randn(3, 4, 5, generator=generator).double()
-    for attend in (
-        partial(modeling_disan.attend_block, output_weights=False),
-        modeling_disan.attend_block_fast,
-    ):
+    for in_place in (False, True):
         leaves = [x.clone().requires_grad_() for x in (query, key, value)]
-        context, _ = attend(*leaves, real, 3, backwards=backwards, dropout_p=0.0)
+        if in_place:  # the fourth to the seventh query of nine keys, some of which lie at the ends of the scores
+            context = modeling_disan.attend_block(leaves[0][:, 3:7], *leaves[1:], real, 3, backwards, 0.0)
+        else:
+            context = modeling_disan.attend_features(*leaves, real, None, backwards)[0][:, 3:7]
         results.append([context, *torch.autograd.grad(context, leaves, slope)])
     assert results[0][0].any()
     assert not results[0][0][1].any()

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from common import EVERY_MODEL, TINY, tiny_model
 from safetensors.torch import load_file, save_file
 from samples import AUTO_CLASSES, LEXICON, PEERS, STEMS, embedded_model, some_inputs, tensors_of, word_tokenizer
@@ -27,26 +28,11 @@ from modeling_star import Lexicon
 
 # The code that a saved model needs, no more: nothing of training, tests, or other encoders.
 SHARED_CODE = {
-    *(
-        "configuration_encoder.py",
-        "modeling_encoder.py",
-        "embeddings.py",
-        "heads.py",
-        "token_layout.py",
-        "neighbours.py",
-    ),
-    *("char_cnn.py", "crf.py", "pairs.py", "backbone.py", "convert.py", "saving.py"),
-    *(
-        "sorted_keys.py",
-        "tag_schemes.py",
-        "token_runs.py",
-        "vocabulary.py",
-        "word_marks.py",
-        "word_matcher.py",
-        "word_vectors.py",
-    ),
+    *("configuration_encoder.py", "modeling_encoder.py", "embeddings.py", "heads.py", "token_layout.py"),
+    *("char_cnn.py", "crf.py", "pairs.py", "backbone.py", "convert.py", "saving.py", "sorted_keys.py"),
+    *("tag_schemes.py", "token_runs.py", "vocabulary.py", "word_marks.py", "word_matcher.py", "word_vectors.py"),
 }
-ATTENTION_CODE = {"attention.py", "sparse_attention.py", "derivatives.py"}
+ATTENTION_CODE = {"attention.py", "ops.py", "sparse_attention.py", "derivatives.py"}
 CODE = {
     "StarTransformer": SHARED_CODE | ATTENTION_CODE | {"configuration_star.py", "modeling_star.py"},
     "BigTransformer": SHARED_CODE
@@ -345,13 +331,18 @@ def test_the_shipped_code_imports_only_torch_transformers_and_its_neighbours() -
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_a_cold_process_computes_the_same_bits_and_trains_the_same_parameters(
+def test_a_folder_computes_the_same_bits_cold_and_warm_and_trains_the_same_parameters(
     case: tuple[str, str, str], findings: dict[str, Any], saved: Path
 ) -> None:
     name = name_of(case)
     files, trained = (json.loads((saved / f"{kind}.json").read_text())[name] for kind in ("files", "trained"))
     assert set(files) == {f"code/{file}" for file in CODE[case[0]]} | {"config.json", "model.safetensors"}
     assert_same_bits(saved / f"{name}.loaded.safetensors", saved / f"{name}.expected.safetensors")
+    warm = getattr(transformers, AUTO_CLASSES[case[1]]).from_pretrained(saved / name)  # by the package
+    assert type(warm).__module__.startswith("modeling_star.models.")
+    expected = load_file(saved / f"{name}.expected.safetensors")
+    for key, tensor in tensors_of(warm, load_file(saved / "inputs.safetensors")).items():
+        assert torch.equal(tensor, expected[key]), key
     assert findings[name]["class"] == case[0] + case[1]
     assert findings[name]["module"].startswith("transformers_modules.")
     assert findings[name]["info"] == {}
@@ -438,7 +429,10 @@ def test_a_model_saved_by_a_cold_process_loads_in_another(
     assert found_again[name]["class"] == case[0] + case[1]
     assert found_again[name]["info"] == {}
     assert found_again[name]["trainable"] == json.loads((saved / "trained.json").read_text())[name]
-    assert set(files_in(saved / "again" / name)) == CODE[case[0]] | {"config.json", "model.safetensors"}
+    assert set(files_in(saved / "again" / name)) == {f"code/{file}" for file in CODE[case[0]]} | {
+        "config.json",
+        "model.safetensors",
+    }
 
 
 @pytest.mark.parametrize("stem", TAGGERS)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch_modes import LargestTensor
 
-from modeling_star.models import attention
+from modeling_star.models import ops
 from modeling_star.models.sparse_attention import (
     RowIndex,
     products_are_sampled,
@@ -139,7 +139,7 @@ def test_in_half_precision_rows_are_as_near_to_float32_as_the_reference(
 
     expected = run(exact, False)
     by_row = run(model, precision == "autocast")
-    monkeypatch.setattr(attention, "row_attention_applies", lambda states: False)
+    monkeypatch.setattr(ops, "rows_apply", lambda states: False)
     gathered = run(model, precision == "autocast")
 
     def error(actual: list[Tensor]) -> float:

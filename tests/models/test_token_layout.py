@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from modeling_star.models.neighbours import (
+from modeling_star.models.token_layout import (
+    TokenLayout,
+    fixed_shapes,
     has_shifted,
     neighbour_index,
     neighbours,
-    ring_neighbours,
     shifted,
     words_end_inside,
 )
-from modeling_star.models.token_layout import TokenLayout
 
 
-both_layouts = pytest.mark.parametrize("keep_padding", [False, True], ids=["packed", "padded"])
+both_layouts = pytest.mark.parametrize("keep_padding", [False, True], ids=["packed", "in rows"])
 
 
 def columns_of(mask: Tensor) -> list[list[int]]:
@@ -45,7 +45,7 @@ def test_packed_tokens_are_the_real_columns_row_by_row(mask: Tensor) -> None:
     x = numbers(mask)
     layout = TokenLayout.from_mask(mask, keep_padding=False)
     expected = [x[row, column] for row, columns in enumerate(columns_of(mask)) for column in columns]
-    assert layout.is_packed
+    assert layout.in_rows == bool(mask.all())
     assert layout.pack(x).tolist() == [vector.tolist() for vector in expected]
 
 
@@ -70,10 +70,13 @@ def test_unpacking_gives_back_the_real_columns_and_zeros_elsewhere(keep_padding:
 
 @given(mask=masks())
 @examples(50)
-def test_a_padded_layout_keeps_every_column(mask: Tensor) -> None:
+def test_rows_are_as_long_as_the_longest_sequence_or_as_all_columns(mask: Tensor) -> None:
     layout = TokenLayout.from_mask(mask, keep_padding=True)
-    assert not layout.is_packed
-    assert torch.equal(layout.pack(numbers(mask)), numbers(mask).flatten(0, 1))
+    assert layout.in_rows
+    assert len(layout.pack(numbers(mask))) == len(mask) * max(1, int(mask.sum(1).max()))
+    with fixed_shapes({}):
+        layout = TokenLayout.from_mask(mask, keep_padding=False)
+    assert layout.pack(numbers(mask)).flatten().sort().values.tolist() == numbers(mask).flatten().tolist()
 
 
 @both_layouts
@@ -84,8 +87,7 @@ def test_neighbours_follow_the_real_tokens_and_close_the_ring(keep_padding: bool
     for tokens in flat_index(layout, mask):
         n = len(tokens)
         around = [[tokens[(i + place) % n] for i in range(n)] for place in range(-3, 4)]
-        assert ring_neighbours(layout, 3)[:, tokens].tolist() == around
-    assert ring_neighbours(layout, 0).tolist() == [list(range(len(layout.position)))]
+        assert neighbour_index(layout, 3, closed=True)[:, tokens].tolist() == around
 
 
 @both_layouts
@@ -102,7 +104,7 @@ def test_the_mean_of_a_long_text_is_finite_in_half_precision(keep_padding: bool)
 @examples(50)
 def test_shifting_counts_real_tokens_and_ends_with_the_sequence(keep_padding: bool, mask: Tensor, offset: int) -> None:
     layout, x = TokenLayout.from_mask(mask, keep_padding), numbers(mask)
-    values, exists = shifted(layout, layout.pack(x), offset), has_shifted(layout, offset)
+    values, exists = shifted(layout.pack(x), offset), has_shifted(layout, offset)
     assert values.shape == layout.pack(x).shape
     expected = torch.zeros(len(exists), dtype=torch.bool)
     for (row, columns), tokens in zip(enumerate(columns_of(mask)), flat_index(layout, mask), strict=True):
@@ -126,12 +128,12 @@ def test_neighbours_are_those_of_the_ring_or_of_the_sequence(
     found = neighbours(layout, x, radius, closed)
     for offset, neighbour in zip(range(-radius, radius + 1), found, strict=True):
         if closed:
-            exists, index = torch.ones(len(x)).bool(), ring_neighbours(layout, radius)[offset + radius]
+            exists, index = has_shifted(layout, 0), neighbour_index(layout, radius, closed)[offset + radius]
         else:
-            exists, index = has_shifted(layout, offset), shifted(layout, order, offset)
+            exists, index = has_shifted(layout, offset), shifted(order, offset)
         assert neighbour.isfinite().all()
         assert torch.equal(neighbour[exists], x[index][exists])
-        if layout.is_packed and len(x):
+        if len(x):
             assert torch.equal(x[neighbour_index(layout, radius, closed)[offset + radius]][exists], neighbour[exists])
 
 
@@ -140,7 +142,7 @@ def test_neighbours_are_those_of_the_ring_or_of_the_sequence(
 def test_offsets_are_where_sequences_begin(mask: Tensor) -> None:
     layout = TokenLayout.from_mask(mask.bool(), keep_padding=False)
     assert layout.offsets.tolist() == [0, *itertools.accumulate(layout.lengths.tolist())]
-    assert layout.starts.tolist() == layout.offsets.tolist()[:-1]
+    assert layout.in_rows or layout.starts.tolist() == layout.offsets.tolist()[:-1]
 
 
 @both_layouts
@@ -161,7 +163,7 @@ def test_indices_at_padding_are_in_range(keep_padding: bool, mask: Tensor) -> No
     # Padding is gathered too.
     layout = TokenLayout.from_mask(mask, keep_padding)
     for index, end in (
-        (ring_neighbours(layout, 2), len(layout.position)),
+        (neighbour_index(layout, 2, closed=True), len(layout.position)),
         (layout.position, mask.shape[1]),
         (layout.sequence_index, mask.shape[0]),
     ):
@@ -197,13 +199,12 @@ def test_row_extents_reach_to_the_last_real_token_of_each_row(keep_padding: bool
 def test_right_padded_rows_have_no_holes_and_can_be_undone(keep_padding: bool, mask: Tensor) -> None:
     x = numbers(mask)
     layout = TokenLayout.from_mask(mask, keep_padding)
-    rows, real = layout.to_right_padded(layout.pack(x))
+    rows, real = layout.to_rows(layout.pack(x)), layout.row_mask
     assert rows.shape[:2] == real.shape
     for row, columns in enumerate(columns_of(mask)):
         assert real[row].tolist() == [place < len(columns) for place in range(real.shape[1])]
         assert torch.equal(rows[row, : len(columns)], x[row, columns])
-        assert not rows[row, len(columns) :].any()
-    assert torch.equal(layout.unpack(layout.from_right_padded(rows)), x * mask[..., None])
+    assert torch.equal(layout.rows_to_columns(rows), x * mask[..., None])
 
 
 @both_layouts
@@ -242,7 +243,7 @@ def test_a_batch_of_padding_has_a_layout(keep_padding: bool) -> None:
     mask = torch.zeros(2, 3, dtype=torch.bool)
     layout, x = TokenLayout.from_mask(mask, keep_padding), numbers(mask)
     tokens = layout.pack(x)
-    assert len(tokens) == (6 if keep_padding else 0)
+    assert len(tokens) == (2 if keep_padding else 0)
     assert torch.equal(layout.unpack(tokens), torch.zeros_like(x))
     assert not layout.mean(tokens).any()
     assert not layout.max(tokens).any()
@@ -253,9 +254,8 @@ def test_a_full_layout_is_that_of_a_mask_of_ones(b: int, n: int) -> None:
     layout = TokenLayout.full(b, n, torch.device("cpu"))
     expected = TokenLayout.from_mask(torch.ones(b, n).bool(), keep_padding=False)
     assert (layout.max_length, layout.is_full) == (n, True)
-    for name in ("mask", "lengths", "sequence_index", "position", "column_index"):
+    for name in ("mask", "lengths", "starts", "sequence_index", "position"):
         assert torch.equal(getattr(layout, name), getattr(expected, name)), name
-    assert torch.equal(ring_neighbours(layout, 1), ring_neighbours(expected, 1))
 
 
 def test_what_is_kept_from_inference_mode_serves_training_and_other_models() -> None:

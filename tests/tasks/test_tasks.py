@@ -226,7 +226,7 @@ def test_a_fresh_model_is_star_plus_2_unless_a_shape_or_a_type_is_named(
 
     named, default = config_of("--config_name=configuration/models/star-plus-2.json"), config_of()
     assert default.to_dict() == named.to_dict()
-    assert (default.residual, default.position_embedding_type) == (True, "ring")
+    assert (default.residual, default.role_bias) == (True, True)
     first = config_of("--config_name=configuration/models/star-plus.json")  # that of published runs
     assert (first.embedding_norm, first.relay_start_norm) == (False, False)
     for paper in ("--config_name=configuration/models/star-base.json", "--model_type=star_transformer"):

@@ -42,7 +42,7 @@ CONTENT = CardContent(
     seed=42,
     command="python run_scripts/run_ner.py recipe.yaml --seed 42",
     hyperparameters={"learning_rate": 1e-3, "train_batch_size": 12345, "lr_scheduler": "linear|cosine"},
-    languages=["en"],
+    language="en",
     examples=["Anna lives in Paris.", '我爱 "北京"'],
     label_list=["O", "B-PER", "I-PER"],
 )

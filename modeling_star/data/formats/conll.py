@@ -96,8 +96,8 @@ def _check(file: DataFile) -> None:
 def _sentences(head: Head, layout: Layout) -> Iterator[Sequence[Sequence[str]]]:
     """The cells of each line of each sentence."""
     separator, width, blank, header, split = layout.separator, layout.width, layout.blank, layout.header, layout.split
-    number, group, end = layout.number, layout.group, layout.end
-    has_marks = number is not None or group is not None or end is not None
+    number, end = layout.number, layout.end
+    has_marks = number is not None or end is not None
     sentence: list[Sequence[str]] = []
     with head.open() as lines:
         for line_number, line in enumerate(lines, 1):
@@ -137,7 +137,7 @@ def _sentences(head: Head, layout: Layout) -> Iterator[Sequence[Sequence[str]]]:
             if not has_marks:
                 sentence.append(cells)
                 continue
-            if sentence and _begins(cells, sentence[-1], number, group):
+            if sentence and number is not None and _begins(cells[number], sentence[-1][number]):
                 yield sentence
                 sentence = []
             if number is None or not RANGE_OR_EMPTY_NODE.fullmatch(cells[number]):
@@ -149,16 +149,9 @@ def _sentences(head: Head, layout: Layout) -> Iterator[Sequence[Sequence[str]]]:
         yield sentence
 
 
-def _begins(cells: Sequence[str], before: Sequence[str], number: int | None, group: int | None) -> bool:
-    """Whether a line begins a sentence that no empty line precedes."""
-    if group is not None:
-        return cells[group] != before[group]
-    return (
-        number is not None
-        and cells[number].isdecimal()
-        and before[number].isdecimal()
-        and int(cells[number]) <= int(before[number])
-    )
+def _begins(number: str, before: str) -> bool:
+    """Whether the number of a word begins a sentence that no empty line precedes."""
+    return number.isdecimal() and before.isdecimal() and int(number) <= int(before)
 
 
 def _show(path: Path, layout: Layout) -> None:

@@ -69,7 +69,6 @@ class Layout(NamedTuple):
         tags: the index of the tags that are learned without --label_column_name; `None`: there are none.
         kinds: the tags in the first lines.
         number: the index of the words' numbers, which begin again with each sentence or never.
-        group: the index of identifiers that change with each sentence of a file without empty lines.
         end: the index of HIPE's column MISC, if it marks the ends of sentences.
         header: a line that names the columns.
         is_named: whether the file itself names its columns.
@@ -85,7 +84,6 @@ class Layout(NamedTuple):
     tags: int | None = None
     kinds: frozenset[str] = frozenset()
     number: int | None = None
-    group: int | None = None
     end: int | None = None
     header: str | None = None
     is_named: bool = False
@@ -203,29 +201,24 @@ def _with_roles(
 ) -> Layout:
     """The layout with the roles of its columns, by the names of the file or of the user, or by their values."""
     lines = list(chain.from_iterable(sentences))
-    columns = [_Column(values, sentences, index) for index, values in enumerate(zip(*lines, strict=True))]
-    width = len(columns)
-    known = given or names or ()
+    columns = [[cell.strip() for cell in cells] for cells in zip(*lines, strict=True)]
+    width, called = len(columns), [name.strip().casefold() for name in given or names or ()]
     first = lines[0][0]  # that of a range, where the first word is one of several: "1-2 du"
     is_conllu = not names and width == 10 and (first.isdigit() or bool(RANGE_OR_EMPTY_NODE.fullmatch(first)))
-    words = 1 if is_conllu and not given else _words(columns, known)
-    number = 0 if is_conllu else next((column.index for column in columns[:words] if column.counts), None)
-    tags = _main_tags([column for column in columns if column.index not in (words, number)], known)
-    if is_conllu and not known and tags is not None and not columns[tags].is_entity:
+    number = 0 if is_conllu or (width > 2 and _counts(sentences)) else None
+    known = next((called.index(name) for name in _WORD_NAMES if name in called), None)
+    words = 1 if is_conllu and not given else known if known is not None else int(number is not None)
+    number = number if words else None
+    tags = _main_tags(columns, [index for index in range(width) if index not in (words, number)], called)
+    if is_conllu and not called and tags is not None and entity_names({*columns[tags]} - _UNKNOWN) is None:
         tags = 3
-    marks = [
-        index
-        for index, name in enumerate(names or known)
-        if name == "MISC" and any(map(SENTENCE_END.search, columns[index].values))
-    ]
-    are_groups = len(sentences) == 1 and words > 0 and columns[0].has_shape and not columns[0].counts
+    marks = [index for index, name in enumerate(names or given or ()) if name == "MISC"]
     layout = layout._replace(
         words=words,
         tags=tags,
-        kinds=frozenset() if tags is None else columns[tags].tags,
+        kinds=frozenset() if tags is None else frozenset(columns[tags]) - _UNKNOWN,
         number=number,
-        group=0 if are_groups else None,
-        end=marks[0] if marks else None,
+        end=next((index for index in marks if any(map(SENTENCE_END.search, columns[index]))), None),
     )
     if given:
         chosen = {index: name for index, name in enumerate(given) if name != "_"}
@@ -236,14 +229,45 @@ def _with_roles(
     elif words == 0 and (tags is None or tags == width - 1):
         chosen = dict(enumerate(default_names(width)))
     else:
-        chosen = {c.index: f"column_{c.index + 1}" for c in columns if not (c.is_identifier or c.is_constant)}
+        chosen = {index: f"column_{index + 1}" for index in range(width)}
         chosen |= {words: "tokens"} if tags is None else {words: "tokens", tags: "tags"}
         chosen = {index: name for index, name in sorted(chosen.items()) if index != number}
-    return layout._replace(columns=chosen, problem=_problem(layout, lines))
+    return layout._replace(columns=chosen, problem=_problem(layout, sentences, is_named=bool(called)))
 
 
-def _problem(layout: Layout, lines: Sequence[Sequence[str]]) -> str | None:
+def _counts(sentences: _Rows) -> bool:
+    """Whether the first column numbers the words, of each sentence or of the file."""
+    cells = [[line[0] for line in lines if not RANGE_OR_EMPTY_NODE.fullmatch(line[0])] for lines in sentences]
+    if not all(map(str.isdecimal, chain.from_iterable(cells))):
+        return False
+    numbers = [list(map(int, each)) for each in cells if each]
+    steps = [pair for each in numbers for pair in pairwise(each)]
+    first = numbers[0][0] if numbers else 0
+    is_next = all(after == before + 1 or (after == first < 2) for before, after in steps)
+    return bool(numbers) and is_next and (bool(steps) or all(each[0] < 2 for each in numbers))
+
+
+def _are_no_words(sentences: _Rows, index: int) -> bool:
+    """Whether a column has tags, numbers or identifiers, which repeat in a sentence, instead of words."""
+    several = [{line[index] for line in lines} for lines in sentences if len(lines) > 1]
+    distinct = set().union(*several)
+    shapes = {re.sub(r"\d+", "0", value) for value in distinct}
+    stays = len(several) > 1 and all(len(each) == 1 for each in several) and len(distinct) > 1
+    are_tags = entity_names(distinct) is not None or distinct <= _WORD_CLASSES
+    return len(distinct) > 1 and (are_tags or stays or (len(shapes) == 1 and "0" in next(iter(shapes))))
+
+
+def _problem(layout: Layout, sentences: _Rows, is_named: bool) -> str | None:
     """Why the first lines are no words with tags, and what to write."""
+    lines = list(chain.from_iterable(sentences))
+    of_entities = [entity_names(set(cells)) is not None for cells in zip(*lines, strict=True)]
+    is_swapped = of_entities == [True, False]
+    if not is_named and (layout.width > 2 or is_swapped) and _are_no_words(sentences, layout.words):
+        names = ",".join(["tags", "tokens"] if is_swapped else ["_", "tokens", *["_"] * (layout.width - 3), "tags"])
+        return (
+            f"has no words in column {layout.words + 1}, such as {lines[0][layout.words]!r}. Name those of words and "
+            f"tags, and skip others with _: `--column_names {names}`"
+        )
     cells = list(chain.from_iterable(lines)) if layout.separator is None and layout.width > 1 else []
     if cells and any(all(mark in cell[1:-1] for cell in cells) for mark in "/|_"):
         return (
@@ -291,79 +315,25 @@ def _is_header(cells: Sequence[str], layout: Layout, sentences: _Rows) -> bool:
     return layout.number is not None and not cells[layout.number][:1].isdigit()
 
 
-class _Column:
-    """What the values of a column may be: tags, numbers that count words, identifiers of sentences, or words."""
-
-    def __init__(self, values: Sequence[str], sentences: _Rows, index: int):
-        self.index, self.values, self.distinct = index, values, set(values)
-        self.tags = frozenset(map(str.strip, self.distinct)) - _UNKNOWN
-        entities = entity_names(self.tags)
-        self.is_entity = entities is not None
-        self.types = {tag[1] for tag in map(entity_tag, (entities or {}).values()) if tag} - {""}
-        self.is_constant = len(values) > 1 and len(self.distinct) == 1
-        self.is_part_of_speech = len(values) > 1 and self.distinct <= _WORD_CLASSES
-        numbers = [[int(line[index]) for line in lines if line[index].isdecimal()] for lines in sentences]
-        steps = [pair for sentence in numbers for pair in pairwise(sentence)]
-        are_numbers = all(value.isdecimal() or RANGE_OR_EMPTY_NODE.fullmatch(value) for value in self.distinct)
-        starts = [sentence[0] for sentence in numbers if sentence]
-        self.counts = (
-            are_numbers
-            and bool(starts)
-            and (starts[0] in (0, 1) or all(before < after for before, after in steps))
-            and all(after == before + 1 or (after == starts[0] < 2) for before, after in steps)
-            and (any(before < after for before, after in steps) if steps else set(starts) <= {0, 1})
-        )
-        shapes = {re.sub(r"\d+", "0", value) for value in self.distinct}
-        several = [{line[index] for line in each} for each in sentences if len(each) > 1]
-        self.has_shape = len(values) > 1 and len(shapes) == 1 and "0" in next(iter(shapes))
-        stays = len(several) > 1 < len(self.distinct) and all(len(each) == 1 for each in several)
-        self.has_shape = self.has_shape and not all(map(str.isdecimal, self.distinct))
-        stays = stays and len(sentences[0][0]) > 2
-        self.is_identifier = not self.is_entity and (self.counts or self.has_shape or stays)
-        is_dense = len(values) > 50 and sum(value == "O" for value in values) < 0.3 * len(values)
-        # Tags of phrases, or others that nearly every word has, in an entity scheme.
-        self.is_chunk = bool(self.types) and (self.types <= _CHUNKS or is_dense)
-
-    @property
-    def may_be_words(self) -> bool:
-        """Whether the values are neither tags nor the same nor identifiers."""
-        are_same = self.is_constant and len(self.values) > 4
-        return not (self.is_entity or self.is_part_of_speech or are_same or self.is_identifier)
-
-
-def _words(columns: Sequence[_Column], names: Sequence[str]) -> int:
-    """The index of the words: by name, else the first column that has neither numbers, identifiers nor tags."""
-    folded = [name.strip().casefold() for name in names]
-    known = [folded.index(name) for name in _WORD_NAMES if name in folded]
-    if known:
-        return known[0]
-    return next((column.index for column in columns if column.may_be_words), 0)
-
-
-def _main_tags(columns: Sequence[_Column], names: Sequence[str]) -> int | None:
+def _main_tags(columns: Sequence[Sequence[str]], others: Sequence[int], names: Sequence[str]) -> int | None:
     """
-    The index of the tags: a known name but of parts of speech, the first layer of entities, a known name, the last
-    that varies.
+    The index of the tags, of some columns: a known name but of parts of speech, else the first layer of entities but
+    of phrases, else a known name, else the last column whose values differ.
     """
-    if names:
-        folded = {column.index: names[column.index].strip().casefold() for column in columns}
-        known = [index for name in TAGS for index, called in folded.items() if called == name]
-        if known and folded[known[0]] not in PARTS_OF_SPEECH:
-            return known[0]
-        standard = {"_", *_OTHER_NAMES, *map(str.casefold, _CONLLU_OTHERS)}
-        columns = [column for column in columns if folded[column.index] not in standard or column.is_entity]
-        custom = [column for column in columns if column.index not in known]
-        if known and not any(column.is_entity for column in custom) and "form" not in map(str.casefold, names):
-            return known[0]
-        columns = custom or columns
-    entities = [column for column in columns if column.is_entity]
-    layers = [column for column in entities if column.types and not column.is_chunk]
+    named = [index for name in TAGS for index in others if names and names[index] == name]
+    if named and names[named[0]] not in PARTS_OF_SPEECH:
+        return named[0]
+    entities = {index: kinds for index in others if (kinds := entity_names({*columns[index]} - _UNKNOWN)) is not None}
+    types = {index: {tag[1] for tag in map(entity_tag, kinds.values()) if tag} for index, kinds in entities.items()}
+    layers = [index for index, own in types.items() if own - {""} and not own - {""} <= _CHUNKS]
     if layers:
-        return layers[0].index
-    if entities:
-        return entities[-1 if any(column.is_chunk for column in entities) else 0].index
-    varied = [column for column in columns if not column.is_constant]
-    return (varied or columns)[-1].index if columns else None
+        return layers[0]
+    if named and "form" not in names:
+        return named[0]
+    standard = {"_", *_OTHER_NAMES, *map(str.casefold, _CONLLU_OTHERS), *PARTS_OF_SPEECH}
+    others = [index for index in others if not names or names[index] not in standard] or named or others
+    varied = [index for index in others if len({*columns[index]}) > 1]
+    return next(reversed(entities), (varied or others)[-1] if others else None)
 
 
 def _named(names: Sequence[str], roles: Layout) -> dict[int, str]:

@@ -103,7 +103,7 @@ function cutWindows(count, size, stride, fromEnd) {
   return spans.map(([first, last], index) => ({ first, last, from: bounds[index], to: bounds[index + 1] }));
 }
 
-// ------ labels to entities
+// ------ labels to entities, as in inference/decode.py
 
 // tags: prefix in the letters of IOBES and type of each label; outside: the number of O
 class Groups {
