@@ -1,5 +1,5 @@
 """
-Soak and fuzz test: `make soak`. pytest does not collect this file, so that no other target runs it.
+Soak and fuzz test: `make soak`. It uses what the tests share, in tests/; no other target runs it.
 
     make soak                            30 minutes on two cores
     make soak MINUTES=5 KINDS="kill"     some kinds of cases only
@@ -15,6 +15,7 @@ import gzip
 import itertools
 import json
 import math
+import multiprocessing
 import os
 import random
 import re
@@ -28,6 +29,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+
 
 from script_runner import Done, import_what_scripts_import, run_command
 from script_samples import files, hashes, jsonl, log_of, read_rows, results_of, write_corpora, write_texts
@@ -537,22 +539,16 @@ def main() -> None:
         seconds[name] = time.monotonic() - start
     (samples / "seconds.json").write_text(json.dumps(seconds))
     order = [kind for kind in ORDER if not arguments.kinds or kind in arguments.kinds]
-    workers = []
-    for place in range(1 if is_case else arguments.processes):
-        reader, writer = os.pipe()
-        if os.fork() == 0:
-            try:
-                numbers = range(place, sys.maxsize, arguments.processes)
-                names = [seed] if is_case else (f"{order[number % len(order)]}-{seed}-{number}" for number in numbers)
-                os.write(writer, json.dumps(work(names, samples, begin + 60 * arguments.minutes)).encode())
-            finally:
-                os._exit(0)
-        os.close(writer)
-        workers.append(reader)
-    total: Counter[str] = Counter()
-    for reader in workers:
-        with open(reader, "rb") as pipe:
-            total.update(json.loads(pipe.read()))
+
+    def names_of(place: int) -> list[str]:
+        """The cases of one of the processes: one, or more than there is time for."""
+        numbers = range(place, 100_000, arguments.processes)
+        return [seed] if is_case else [f"{order[number % len(order)]}-{seed}-{number}" for number in numbers]
+
+    count = 1 if is_case else arguments.processes
+    until = begin + 60 * arguments.minutes
+    with multiprocessing.get_context("fork").Pool(count) as pool:
+        total = sum(pool.starmap(work, [(names_of(place), samples, until) for place in range(count)]), Counter())
     for name in sorted(total):
         print(f"{name}: {total[name]}")
     cases = sum(total[f"{kind} cases"] for kind in CASES)
