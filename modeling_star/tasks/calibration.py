@@ -231,7 +231,7 @@ class TaggedSplit:
     def _scorer(self, temperature: float) -> tuple[SpanScorer, tuple[np.ndarray, np.ndarray, np.ndarray]]:
         crf = self.crf
         assert crf is not None
-        arrays = self._flat(lambda logits, chain: crf.log_marginals_and_messages(logits, chain, temperature))
+        arrays = self._flat(lambda logits, chain: crf.log_marginals(logits, chain, temperature))
         with torch.no_grad():
             transitions = crf.transition_scores(temperature).cpu().numpy()
         texts = np.repeat(np.arange(len(self.lengths)), self.lengths)
