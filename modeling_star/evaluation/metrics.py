@@ -146,8 +146,8 @@ def _count_answers(references: Sequence[Any], predictions: Sequence[Any], langua
 def _count_labels(references: Sequence[Any], predictions: Sequence[Any], labels: Sequence[Any]) -> np.ndarray:
     """How often each label is predicted rightly, expected and predicted, `[examples, 3 * labels]`."""
     index, shape = {label: number for number, label in enumerate(labels)}, (len(references), len(labels))
-    rows = [(row, *pair) for row, item in enumerate(_pairs(references, predictions)) for pair in item]
-    sets = [(row * len(labels), _as_set(truth), _as_set(guess)) for row, truth, guess in rows]
+    pairs = [(row, pair) for row, item in enumerate(_pairs(references, predictions)) for pair in item]
+    sets = [(row * len(labels), _as_set(truth), _as_set(guess)) for row, (truth, guess) in pairs]
     places = (
         [start + index[label] for start, truth, guess in sets for label in truth & guess],
         [start + index[label] for start, truth, _ in sets for label in truth],
