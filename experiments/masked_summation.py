@@ -32,8 +32,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from harness.launching import environment
-from harness.stored_runs import RunFile, check_arguments, claim, training_minutes
+from harness.launching import environment, ran_on_gpu
+from harness.stored_runs import ON_GPU, RunFile, check_arguments, claim, training_minutes
 from matplotlib.ticker import LogLocator, StrMethodFormatter
 from torch import Tensor
 from transformers import (
@@ -64,7 +64,7 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in ("big_transformer", "disan")},
 }
 SHAPE = Path("configuration/models/star-masked-summation.json")
-# One cycle of the learning rate; the model of the last step is scored.
+# One cycle of the learning rate, and no evaluation during training, since the model of the last step is scored.
 TRAINING: dict[str, Any] = {
     **{"lr_scheduler_type": "cosine", "warmup_steps": 0.3, "max_grad_norm": 5.0, "save_strategy": "no"},
     **{"logging_steps": 100, "eval_strategy": "no", "disable_tqdm": True, "report_to": "none"},
@@ -306,6 +306,8 @@ def error_sections(runs: list[Run], cells: Mapping[tuple[str, int], list[Run]]) 
     paper = PAPER if (arguments["flagged"], arguments["width"]) == (10, 10) else {}
     errors = [[*row, paper.get(str(row[0]), "--")] for row in errors]
     yield markdown_table([*heads, "paper, n = 200"], errors)
+    if any(map(ran_on_gpu, runs)):
+        yield f"{ON_GPU} On a GPU: elsewhere the same seed gives other digits."
     yield (
         "Each run's arguments and environment are in its line of the file. To make one again, with as many threads "
         f"and the same instructions: `OMP_NUM_THREADS={first['environment']['threads']} python "
@@ -348,12 +350,12 @@ def places(entries: Sequence[Run]) -> str:
 
 
 def error_cell(runs: Sequence[Run]) -> str:
-    """0.0041 ± 0.0002 (3)"""
+    """0.0041 ± 0.0002 (3), marked where one ran on a GPU"""
     if not runs:
         return "--"
     errors = [run["test"] for run in runs]
     deviation = f" ± {stdev(errors):.4f}" if len(errors) > 1 else ""
-    return f"{fmean(errors):.4f}{deviation} ({len(errors)})"
+    return f"{fmean(errors):.4f}{deviation} ({len(errors)})" + (f" {ON_GPU}" if any(map(ran_on_gpu, runs)) else "")
 
 
 def main() -> None:
