@@ -5,6 +5,7 @@ import importlib.util
 import os
 import random
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -346,3 +347,8 @@ def test_a_notebook_prints_what_it_shows(path: Path, monkeypatch: pytest.MonkeyP
     nbclient.NotebookClient(shown, resources={"metadata": {"path": str(path.parent)}}).execute()
     assert len(expected) >= 3
     assert printed(shown.cells) == expected
+
+
+def test_the_list_of_files_that_a_model_ships_is_current() -> None:
+    written = runpy.run_path(str(ROOT / "docs" / "remote_files.py"))
+    assert written["page"]() == (ROOT / "docs" / "remote_code.md").read_text(encoding="utf-8"), "docs/remote_files.py"
