@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import rankdata
+from seqeval.metrics.sequence_labeling import get_entities
 
-from ..data.entities import EntityGroups
 from ..errors import UserError
-from ..models.tag_schemes import ENTITY_PREFIXES, SEGMENT, entity_tag, typed_labels
+from ..models.tag_schemes import SEGMENT, entity_tag, typed_labels
 from .squad import Language, answer_language, score_answers
 
 
@@ -276,20 +276,20 @@ def is_entity_scheme(label_list: Sequence[str]) -> bool:
 
 def entities_in(sentences: Iterable[Sequence[str]]) -> list[set[tuple[str, int, int]]]:
     """
-    The entities of tagged sentences, exact in type and both ends, as conlleval finds them: type, first word, the one
-    after the last.
+    The entities of tagged sentences, exact in type and both ends, as seqeval (and conlleval) finds them: type,
+    first word, the one after the last.
 
     Args:
         sentences: tags in BIO, BIOES, BILOU or BMES.
     """
-    typed = [[_with_type(label) for label in sentence] for sentence in sentences]
-    groups = EntityGroups(["O", *sorted({label for sentence in typed for label in sentence} - {"O"})])
-    return [set(groups(groups.numbers(sentence))) for sentence in typed]
+    rows = [[_letters(label) for label in sentence] for sentence in sentences]
+    return [{(kind, first, last + 1) for kind, first, last in get_entities(row)} for row in rows]
 
 
-def _with_type(label: str) -> str:
-    """A letter alone with a type: references and predictions may have other labels."""
-    return f"{label}-{SEGMENT}" if label in ENTITY_PREFIXES else label
+def _letters(label: str) -> str:
+    """A tag in the letters that seqeval knows: BILOU and BMES as BIOES, a letter alone with a type."""
+    tag = entity_tag(label) or entity_tag(f"{label}-{SEGMENT}")
+    return label if tag is None else "-".join(filter(None, tag))
 
 
 def entity_report(
