@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-all test-real test-lowest soak sanitize lint clean
+.PHONY: help quickstart test test-results test-all test-real test-lowest soak sanitize lint clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,11 +29,18 @@ quickstart: $(READY)  ## train a tagger on synthetic data and tag new sentences,
 	@echo
 	@echo "The model is in $(QUICK)/model, its card is $(QUICK)/model/README.md."
 
-test: $(READY)  ## the fast tests, as CI runs them
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
+# The slowest tests end the log: a test that is among them needs a reason.
+TEST := pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 40
+RESULTS := tests/experiments tests/golden
+
+test: $(READY)  ## the fast tests of the package, as CI runs them
+	OMP_NUM_THREADS=1 $(BIN)/$(TEST) -m "not slow" $(RESULTS:%=--ignore %)
+
+test-results: $(READY)  ## the fast tests of stored results, pages and golden runs, as CI runs them
+	OMP_NUM_THREADS=1 $(BIN)/$(TEST) -m "not slow" $(RESULTS)
 
 test-all: $(READY)  ## all tests, including slow ones
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/$(TEST)
 
 APT := apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends
 
@@ -44,22 +51,21 @@ test-real: $(READY)  ## spaCy, Ray, gradio, uvicorn, PEFT, scikit-learn and skop
 	-command -v chromedriver || { $(APT) chromium-driver; }
 	-command -v npm || { $(APT) npm; }
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/real --durations 0 --durations-min 5
-	OMP_NUM_THREADS=1 $(BIN)/pytest tests/test_estimators.py tests/data/test_span_formats.py \
-		-k "docbin or (checks_of_scikit_learn and not array_api)"
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/test_estimators.py -k "checks_of_scikit_learn and not array_api"
 
 test-lowest:  ## the fast tests on the lowest versions of pyproject.toml, in an environment beside .venv
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/pip install --quiet --disable-pip-version-check --constraint tests/lowest.txt --editable ".[test]"
-	OMP_NUM_THREADS=1 .venv-lowest/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
+	OMP_NUM_THREADS=1 .venv-lowest/bin/$(TEST) -m "not slow"
 
 MINUTES ?= 30
 
 soak: $(READY)  ## mutated files, random strings and kills, for 30 minutes: make soak [MINUTES=5] [SEED=...] [KINDS=kill]
-	OMP_NUM_THREADS=1 $(BIN)/python tests/soak.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds $(KINDS))
+	PYTHONPATH=tests:experiments OMP_NUM_THREADS=1 $(BIN)/python tools/soak.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds $(KINDS))
 
 SANITIZED := build/sanitized
 SANITIZE := $(CXX) -std=c++17 -O1 -g -fopenmp -Wno-psabi -fsanitize=address,undefined -fno-sanitize-recover=all \
-	tests/sanitize.cpp -o $(SANITIZED)
+	tools/sanitize.cpp -o $(SANITIZED)
 # The levels of kernels/cpu_library.py: all are compiled, and a program runs where the processor has its instructions.
 ifneq ($(filter x86_64 amd64,$(shell uname -m)),)
 LEVELS := "" "-march=x86-64-v3" "-march=x86-64-v4" "-march=x86-64-v4 -mavx512bf16 -mamx-tile -mamx-bf16" "-DEMULATED"

@@ -131,6 +131,12 @@ def _quiet() -> None:
     datasets.disable_progress_bars()
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Rows that tests read are cached in a folder of their own."""
+    datasets.config.HF_DATASETS_CACHE = tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture
 def load(tmp_path: Path) -> Callable[..., DatasetDict]:
     """Write texts to files (packed where the name ends in .gz) and load them as splits."""
@@ -142,7 +148,7 @@ def load(tmp_path: Path) -> Callable[..., DatasetDict]:
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
             files[split] = path
-        return load_splits(files=files, cache_dir=str(tmp_path / "cache"))
+        return load_splits(files=files)
 
     return write_and_load
 
@@ -153,7 +159,6 @@ def parsed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Par
 
     def parse(kind: type[Task], *given: str) -> Parsed:
         path = write_rows(tmp_path / f"{kind.__name__}.jsonl", ROWS[kind])
-        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
         monkeypatch.setattr(sys, "argv", ["script.py", f"--train_file={path}", *given])
         return parse_arguments(GROUPS[kind], "A script.", **OWN_TRAINING.get(kind, {}))
 

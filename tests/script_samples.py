@@ -73,6 +73,7 @@ def write_corpora(folder: Path) -> Path:
             for row in read_rows(folder / name / "test.jsonl")
         ]
         write_rows(folder / name / "plain.jsonl", unlabelled)
+    write_texts(folder / "texts", folder / "reviews")
     return folder
 
 
@@ -127,7 +128,8 @@ def write_typeless_tokenizer(folder: Path, texts: list[str]) -> Path:
 def files(folder: Path, *splits: str) -> list[str]:
     """--train_file ... of the splits of one corpus; "plain" is a test split without labels."""
     flags = {"train": "--train_file", "validation": "--validation_file", "test": "--test_file", "plain": "--test_file"}
-    return [f"{flags[split]}={folder / split}.jsonl" for split in splits or tuple(SIZES)]
+    ending = "txt" if (folder / "train.txt").exists() else "jsonl"
+    return [f"{flags[split]}={folder / split}.{ending}" for split in splits or tuple(SIZES)]
 
 
 # What a run left

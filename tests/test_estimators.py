@@ -19,13 +19,8 @@ import torch
 from sklearn.base import clone
 from sklearn.ensemble import BaggingClassifier, VotingClassifier
 from sklearn.exceptions import NotFittedError
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
-from sklearn.multioutput import MultiOutputClassifier
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted, validate_data
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -80,15 +75,6 @@ def test_cross_validation_and_grid_search_train_classifiers(capsys: pytest.Captu
     assert search.predict(["dull film"]).tolist() == [-1]
 
 
-def test_a_classifier_votes_with_others() -> None:
-    tfidf = make_pipeline(TfidfVectorizer(), LogisticRegression())
-    star = StarClassifier(**TINY, validation_fraction=0)
-    vote = VotingClassifier([("star", star), ("tfidf", tfidf)], voting="soft").fit(TEXTS, LABELS)
-    each = np.mean([part.predict_proba(TEXTS) for part in vote.estimators_], axis=0)
-    assert vote.predict_proba(TEXTS) == pytest.approx(each)
-    assert vote.predict(["dull film", "fine film"]).tolist() == [-1, 1]
-
-
 def test_a_saved_classifier_predicts_the_same(classifier: StarClassifier, tmp_path: Path) -> None:
     classifier.save(tmp_path / "saved")
     loaded = StarClassifier.load(tmp_path / "saved")
@@ -120,20 +106,6 @@ def test_a_tagger_tags_words_and_texts(tagger: StarTagger) -> None:
     assert [(each["label"], each["start"], each["end"]) for each in found] == [("PER", 0, 2), ("LOC", 8, 16)]
     assert tagger.score(SENTENCES, TAGS) == 1
     assert tagger.predictor_.model.config.use_crf
-
-
-def test_a_saved_tagger_predicts_the_same(tagger: StarTagger, tmp_path: Path) -> None:
-    tagger.save(tmp_path / "saved")
-    loaded = StarTagger.load(tmp_path / "saved")
-    assert loaded.predict(["Ann sees Oslo"]) == tagger.predict(["Ann sees Oslo"])
-
-
-def test_taggers_of_characters_are_cross_validated() -> None:
-    sentences, tags = [list("去奥斯陆"), list("在罗马")] * 8, [list("NXXX"), list("NXX")] * 8
-    options = {**TINY, "validation_fraction": 0, "arguments": {"tokenizer_kind": "character"}}
-    scores = cross_val_score(StarTagger(**options), sentences, tags, cv=2, error_score="raise")
-    assert scores.tolist() == [1, 1]
-    assert StarTagger(**options).fit(sentences, tags).predict(["去罗马"]) == [["N", "X", "X"]]
 
 
 def test_arguments_are_those_of_the_command() -> None:
@@ -224,21 +196,6 @@ def test_probabilities_are_the_softmax_of_the_logits(classifier: StarClassifier,
     assert log_loss(LABELS, classifier.predict_proba(TEXTS)) == pytest.approx(np.mean(losses), rel=1e-4)
 
 
-@pytest.mark.slow
-def test_probabilities_of_25000_labels_are_numbers() -> None:
-    labels = [f"label {number}" for number in range(25_000)]
-    star = StarClassifier(
-        config_overrides="hidden_size=8,num_attention_heads=2,num_hidden_layers=1",
-        num_train_epochs=0.01,
-        validation_fraction=0,
-        arguments={"tfidf_baseline": False},
-    )
-    probabilities = star.fit(["a text"] * len(labels), labels).predict_proba(["a text", "another"])
-    assert probabilities.shape == (2, 25_000)
-    assert (probabilities > 0).all()
-    assert probabilities.sum(1) == pytest.approx(1)
-
-
 # ------ input
 
 
@@ -263,18 +220,6 @@ def test_texts_are_columns_arrays_and_lists(texts: Any, classifier: StarClassifi
     assert classifier.predict(texts).tolist() == LABELS
 
 
-def test_texts_are_generators_too(classifier: StarClassifier) -> None:
-    assert classifier.predict(text for text in TEXTS).tolist() == LABELS
-
-
-def test_no_text_has_no_prediction(classifier: StarClassifier, tagger: StarTagger) -> None:
-    for nothing in ([], (), np.array([], dtype=object), pd.Series([], dtype=object)):
-        assert classifier.predict(nothing).shape == (0,)
-        assert classifier.predict(nothing).dtype == classifier.classes_.dtype
-        assert classifier.predict_proba(nothing).shape == (0, 2)
-        assert tagger.predict(nothing) == tagger.entities(nothing) == []
-
-
 @pytest.mark.parametrize(
     ("texts", "match"),
     [
@@ -297,11 +242,6 @@ def test_no_text_has_no_prediction(classifier: StarClassifier, tagger: StarTagge
 def test_what_is_no_list_of_texts_is_refused_by_name_and_row(texts: Any, match: str) -> None:
     with pytest.raises(UserError, match=match):
         texts_of(texts, "texts", "predict([{}])")
-
-
-def test_texts_that_are_all_blank_are_refused() -> None:
-    with pytest.raises(UserError, match="blank"):
-        StarClassifier().fit([" ", ""] * 15, [0, 1] * 15)
 
 
 def test_a_single_text_is_refused_in_fit_and_predict(classifier: StarClassifier, tagger: StarTagger) -> None:
@@ -343,11 +283,6 @@ def test_tags_of_another_length_are_refused_by_row() -> None:
     ):
         with pytest.raises(UserError, match=match):
             StarTagger().fit(sentences, tags)
-
-
-def test_tags_keep_their_type() -> None:
-    tagger = StarTagger(**TINY, validation_fraction=0).fit(SENTENCES, [[int(t != "O") for t in row] for row in TAGS])
-    assert tagger.predict(SENTENCES[:1]) == [[1, 0, 0, 1]]
 
 
 @pytest.mark.parametrize(
@@ -431,14 +366,6 @@ def test_messages_name_parameters_and_not_flags() -> None:
         assert "--" not in str(caught.value)
 
 
-@pytest.mark.slow
-def test_several_labels_per_text_are_several_classifiers() -> None:
-    labels = [["film"] * ("film" in text) + ["fine"] * ("fine" in text) for text in TEXTS]
-    columns = MultiLabelBinarizer().fit_transform(labels)
-    several = MultiOutputClassifier(StarClassifier(**TINY, validation_fraction=0)).fit(TEXTS, columns)
-    assert several.predict(["dull film", "fine play"]).tolist() == [[1, 0], [0, 1]]
-
-
 # ------ weights and messages
 
 
@@ -453,13 +380,6 @@ def test_weights_repeat_rows_in_proportion() -> None:
             repetitions(weights, 2, seed=0)
 
 
-def test_rows_of_weight_0_are_not_learned() -> None:
-    wrong = [1 if label < 0 else -1 for label in LABELS]
-    weights = [1] * 24 + [0] * 24
-    star = StarClassifier(**TINY, validation_fraction=0).fit(TEXTS * 2, LABELS + wrong, sample_weight=weights)
-    assert star.score(TEXTS, LABELS) == 1
-
-
 def test_the_weight_of_a_class_moves_its_probability() -> None:
     texts, labels = ["fine"] * 12, ["a", "b", "b"] * 4
     first, second = (
@@ -469,12 +389,6 @@ def test_the_weight_of_a_class_moves_its_probability() -> None:
     assert first[0, 0] > 0.5 > second[0, 0]
     with pytest.raises(ValueError, match="class_weight"):
         StarClassifier(class_weight="even").fit(texts, labels)
-
-
-def test_class_weights_are_saved_with_the_types_of_their_labels(tmp_path: Path) -> None:
-    star = StarClassifier(**TINY, validation_fraction=0, class_weight={-1: 2.0}).fit(TEXTS, LABELS)
-    star.save(tmp_path / "saved")
-    assert StarClassifier.load(tmp_path / "saved").class_weight == {-1: 2.0}
 
 
 # ------ scikit-learn's own checks

@@ -1,10 +1,8 @@
 """Saved models are loaded whole or not at all, by everything that uses them."""
 
 import json
-import os
 import shlex
 import shutil
-import stat
 import subprocess
 import sys
 import time
@@ -20,7 +18,7 @@ import torch
 from common import TINY
 from safetensors.torch import load_file, save_file
 from saved_models import saved, with_vocabulary
-from transformers import BertConfig, BertForMaskedLM, BertForTokenClassification
+from transformers import BertConfig, BertForMaskedLM
 
 import modeling_star
 from modeling_star.data.tokenizers import train_tokenizer
@@ -166,21 +164,6 @@ def test_single_files_can_be_copied(folder: Path, tmp_path: Path) -> None:
     assert Predictor(tmp_path / "copy").predict(TEXTS) == Predictor(folder).predict(TEXTS)
 
 
-def test_labels_are_in_the_order_of_their_numbers(folder: Path) -> None:
-    edit_config(folder, id2label={"2": "pos", "0": "neg", "1": "neutral"}, label2id=None)
-    config = Predictor(folder).saved.config
-    assert list(config.id2label.items()) == list(enumerate(NAMES))
-    assert config.label2id == {"neg": 0, "neutral": 1, "pos": 2}
-
-
-def test_a_pooler_that_a_foreign_tagger_does_not_use_may_be_in_its_file(tmp_path: Path) -> None:
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    BertForTokenClassification(BertConfig(vocab_size=20, **sizes)).save_pretrained(tmp_path)
-    pooler = {"bert.pooler.dense.weight": torch.zeros(8, 8), "bert.pooler.dense.bias": torch.zeros(8)}
-    edit_weights(tmp_path, lambda weights: weights.update(pooler), is_sealed=False)
-    load_model("AutoModelForTokenClassification", str(tmp_path))
-
-
 def test_a_fine_tuning_starts_from_whole_weights_and_may_have_a_new_head(folder: Path) -> None:
     head, classifier = "AutoModelForTokenClassification", "AutoModelForSequenceClassification"
     arguments = ClassificationModelArguments(model_name_or_path=str(folder))
@@ -189,16 +172,6 @@ def test_a_fine_tuning_starts_from_whole_weights_and_may_have_a_new_head(folder:
     edit_weights(folder, lambda weights: weights.pop("model.embeddings.word_embeddings.weight"))
     with pytest.raises(UserError, match="word_embeddings"):
         saved_model(classifier, {"num_labels": 3}, arguments)
-
-
-@pytest.mark.parametrize("mask", [0o022, 0o002, 0o077])
-def test_weights_have_the_permissions_of_other_files(mask: int, folder: Path) -> None:
-    before = os.umask(mask)
-    try:
-        edit_weights(folder, lambda weights: weights)
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((folder / "model.safetensors").stat().st_mode) == 0o666 & ~mask
 
 
 @pytest.mark.parametrize("lacking", ["embeddings.word_embeddings.weight", "encoder.layer.1.output.dense.bias"])

@@ -89,24 +89,16 @@ def open_texts(
         file = file.with_columns(trained_columns)
         logger.info("%s has the columns of the training: %s", path, ", ".join(trained_columns))
     if file.format == "running_text":
-        for flag, named in {"text_column_name": text_column_name, "column_names": column_names}.items():
-            if named is not None:
-                raise UserError(f"{path} has lines of text and no columns: omit --{flag}.")
+        if text_column_name or column_names:
+            flag = "text_column_name" if text_column_name else "column_names"
+            raise UserError(f"{path} has lines of text and no columns: omit --{flag}.")
         return _as_lines(_lines_of_file(file, pairs))
     if file.has_texts:
         texts = enumerate(file.texts())
         return _as_lines((number, _without_halves(text)) for number, text in texts if text.strip())
     if contexts or questions:
-        from datasets import Dataset
-
-        from .squad import flatten_squad  # needs torch
-
-        whole = file.read()
-        flat = flatten_squad(whole)
-        # Questions in SQuAD's nested form share a context.
-        read = Dataset.from_dict({"context": flat.unique("context")}) if contexts and flat is not whole else flat
-        sample: Any = read
-        rows: Iterator[dict[str, Any]] = iter(read)
+        sample: Any = _question_rows(file, contexts)
+        rows: Iterator[dict[str, Any]] = iter(sample)
     else:
         rows = file.stream()
         first = list(itertools.islice(rows, _ROWS_INSPECTED))
@@ -131,6 +123,17 @@ def open_texts(
     make = QuestionContext._make if questions else _pair if pairs else _single
     plain = () if keys is not None or any(as_words) else columns
     return Texts(tuple(sample.column_names), plain, _texts_of_rows(path, rows, columns, separators, make))
+
+
+def _question_rows(file: DataFile, contexts: bool) -> Any:
+    """The rows of questions; or of contexts, once each, as questions in SQuAD's nested form share them."""
+    from datasets import Dataset
+
+    from .squad import flatten_squad  # needs torch
+
+    whole = file.read()
+    flat = flatten_squad(whole)
+    return Dataset.from_dict({"context": flat.unique("context")}) if contexts and flat is not whole else flat
 
 
 def _pair(texts: Sequence[Any]) -> Text:
@@ -203,11 +206,10 @@ def _sentences_of_words(
     rows: Iterator[dict[str, Any]], keys: Keys, columns: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
     """The sentences of a table with one word per row: lists of its cells, but one cell of what is the sentence's."""
-    others = [name for name in columns if name not in keys.names and name != keys.number]
-    names = [*keys.names, *([keys.number] if keys.number else []), *others]
+    names = [*keys, *(name for name in columns if name not in keys)]
     for sentence in group_rows(([row.get(name) for name in names] for row in rows), keys):
         cells = dict(zip(names, map(list, zip(*sentence, strict=True)), strict=True))
-        yield {name: cells[name][0] if name in keys.names else cells[name] for name in columns}
+        yield {name: cells[name][0] if name in keys else cells[name] for name in columns}
 
 
 def data_files(paths: Sequence[str]) -> list[str]:

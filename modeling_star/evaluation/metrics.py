@@ -13,6 +13,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from ..data.entities import EntityGroups
+from ..errors import UserError
 from ..models.tag_schemes import ENTITY_PREFIXES, SEGMENT, entity_tag, typed_labels
 from .squad import Language, answer_language, score_answers
 
@@ -52,10 +53,10 @@ def count_runs(
         The counts of each run `[examples, k]`; "answer_f1" and "answer_em" share theirs.
 
     Raises:
-        ValueError: for unequal lengths, or an unknown metric.
+        UserError: for unequal lengths, or an unknown metric.
     """
     if metric not in METRICS:
-        raise ValueError(f"metric={metric!r}; choose one of {', '.join(METRICS)}.")
+        raise UserError(f"metric={metric!r}; choose one of {', '.join(METRICS)}.")
     options = given or METRICS[metric].shared(references, runs)
     return [METRICS[metric].count(*labelled_words(references, run), **options) for run in runs]
 
@@ -84,7 +85,7 @@ def _two_labels(references: Sequence[Any], runs: Sequence[Sequence[Any]]) -> dic
     labels = set(_seen_labels(references, runs)["labels"])
     labels |= {0, 1} if labels <= {0, 1} else set()
     if len(labels) != 2:
-        raise ValueError(f'metric="f1" is that of the second of two labels, and these are {sorted(labels)}.')
+        raise UserError(f'metric="f1" is that of the second of two labels, and these are {sorted(labels)}.')
     return {"labels": sorted(labels)}
 
 
@@ -145,9 +146,13 @@ def _count_answers(references: Sequence[Any], predictions: Sequence[Any], langua
 def _count_labels(references: Sequence[Any], predictions: Sequence[Any], labels: Sequence[Any]) -> np.ndarray:
     """How often each label is predicted rightly, expected and predicted, `[examples, 3 * labels]`."""
     index, shape = {label: number for number, label in enumerate(labels)}, (len(references), len(labels))
-    pairs = [(row, *map(_as_set, pair)) for row, item in enumerate(_pairs(references, predictions)) for pair in item]
-    kinds = (frozenset.intersection, lambda truth, guess: truth, lambda truth, guess: guess)
-    places = ([row * shape[1] + index[x] for row, *sets in pairs for x in kind(*sets)] for kind in kinds)
+    pairs = [(row, pair) for row, item in enumerate(_pairs(references, predictions)) for pair in item]
+    sets = [(row * len(labels), _as_set(truth), _as_set(guess)) for row, (truth, guess) in pairs]
+    places = (
+        [start + index[label] for start, truth, guess in sets for label in truth & guess],
+        [start + index[label] for start, truth, _ in sets for label in truth],
+        [start + index[label] for start, _, guess in sets for label in guess],
+    )
     tables = (np.bincount(np.array(each, dtype=np.int64), minlength=shape[0] * shape[1]) for each in places)
     return np.concatenate([table.reshape(shape) for table in tables], axis=1).astype(np.float64)
 

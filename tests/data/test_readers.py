@@ -1,18 +1,32 @@
-"""Data files of every format, and errors that name the file."""
+"""Reading data files beyond the tables of test_cases.py: encodings, packing, tools, texts to predict."""
 
+import bz2
 import gzip
+import io
 import json
+import logging
 import random
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import datasets
+import numpy as np
+import pyarrow
 import pytest
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
+from pyarrow.parquet import write_table
 from script_samples import jsonl
 
 from modeling_star.data.classification import prepare_classification
 from modeling_star.data.formats import json_rows
+from modeling_star.data.prediction_inputs import count_rows, data_files, read_texts
+from modeling_star.data.readers import read_file
 from modeling_star.data.splits import load_splits
 from modeling_star.data.tagging import prepare_tagging
+from modeling_star.data.writing_systems import split_words
 from modeling_star.errors import UserError
 
 
@@ -22,34 +36,9 @@ TAGGED = [
 ]
 
 
-@pytest.mark.parametrize("packed", ["", ".gz"])
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("train.jsonl", jsonl(TAGGED)),
-        ("train.v2.JSONL", jsonl(TAGGED)),
-        ("train.json", json.dumps(TAGGED, indent=1)),
-        ("train.json", ",\n".join(map(json.dumps, TAGGED))),
-        ("train.json", json.dumps({"version": 1, "data": TAGGED})),
-        ("train.json", json.dumps({name: {i: TAGGED[i][name] for i in (0, 1)} for name in TAGGED[0]})),  # pandas
-        ("train.json", json.dumps(dict(enumerate(TAGGED)), indent=1)),
-        ("train.csv", "tokens,ner_tags\nAnna lives in Oslo .,B-PER O O B-LOC O\n"),
-        ("train.tsv", "tokens\tner_tags\nAnna lives in Oslo .\tB-PER O O B-LOC O\n"),
-        ("train.csv", "tokens,ner_tags\n\"['Anna', 'lives', 'in', 'Oslo', '.']\",B-PER O O B-LOC O\n"),
-        ("train.conll", "Anna B-PER\nlives O\nin O\nOslo B-LOC\n. O\n\n"),
-        ("train.txt", "-DOCSTART- O\n\nAnna\tB-PER\nlives\tO\nin\tO\nOslo\tB-LOC\n.\tO"),
-    ],
-)
-def test_every_format_gives_the_same_sentence(load, name, text, packed):
-    data = prepare_tagging(load(train=(name + packed, text)))
-    row = data.splits["train"][0]
-    assert row[data.text_column] == TAGGED[0]["tokens"]
-    assert [data.id2label[tag] for tag in row[data.label_column]] == TAGGED[0]["ner_tags"]
-
-
 def test_parquet_is_read(tmp_path):
     Dataset.from_list(TAGGED).to_parquet(tmp_path / "train.parquet")
-    splits = load_splits(files={"train": tmp_path / "train.parquet"}, cache_dir=str(tmp_path / "cache"))
+    splits = load_splits(files={"train": tmp_path / "train.parquet"})
     assert splits["train"].to_list() == TAGGED
 
 
@@ -63,56 +52,6 @@ def test_splits_can_have_different_formats_and_no_labels(load):
     assert data.label_list == ("0", "1")
     assert data.splits["validation"]["label"][:] == [1, 0]
     assert [data.is_labelled(split) for split in ("train", "validation", "test")] == [True, True, False]
-
-
-@pytest.mark.parametrize("name", ["data.csv", "data.csv.gz"])
-def test_csv_cells_are_texts(load, name):
-    text = 'text,label\nNA,1\n"null, ""x""\ny",0\n007,1\n1.50,0\n,1\n'
-    assert load(train=(name, text))["train"]["text"][:] == ["NA", 'null, "x"\ny', "007", "1.50", ""]
-
-
-@pytest.mark.parametrize(
-    ("text", "cells"),
-    [
-        ('text\tlabel\n"Hi, he said\t1\n"No" is no\t0\n', ['"Hi, he said', '"No" is no']),  # GLUE
-        ('text\tlabel\n"He said ""hi"""\t1\n', ['He said "hi"']),  # pandas
-        ('text\tlabel\n"one\ntwo"\t1\n"plain ""q"" x"\t0\nc\t1\n', ["one\ntwo", 'plain "q" x', "c"]),
-        ('text\tlabel\n"Hi\t1\nthere"\t0\n', ['"Hi', 'there"']),
-    ],
-)
-def test_quotation_marks_in_tsv_are_text_unless_they_enclose_cells(load, text, cells):
-    assert load(train=("a.tsv", text))["train"]["text"][:] == cells
-
-
-@pytest.mark.parametrize(("name", "gap"), [("a.csv", ","), ("a.tsv", "\t"), ("a.txt", "\t"), ("a.txt.gz", "\t")])
-def test_column_names_replace_a_header_line(tmp_path, name, gap):
-    text = f'sport{gap}"a" goal\nmoney{gap}NA\n' if gap == "\t" else 'sport,"a ""goal"""\nmoney,NA\n'
-    path = tmp_path / name
-    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
-    options = {"cache_dir": str(tmp_path / "cache"), "column_names": ["label", "text"]}
-    rows = load_splits(files={"train": path}, **options)["train"]
-    assert rows["label"][:] == ["sport", "money"]
-    assert rows["text"][:] == ['"a" goal' if gap == "\t" else 'a "goal"', "NA"]
-    with pytest.raises(UserError, match="line 1 has 2 cells"):
-        load_splits(files={"train": path}, **options | {"column_names": ["label", "text", "more"]})
-
-
-def test_column_names_are_refused_where_the_file_has_its_own(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"text": "word"}\n')
-    (tmp_path / "a.csv").write_text("Label,text\nfine,1\n")
-    for name in ("a.jsonl", "a.csv"):
-        with pytest.raises(UserError, match="--column_names"):
-            load_splits(files={"train": tmp_path / name}, column_names=["text", "label"])
-
-
-def test_byte_order_mark_is_not_part_of_a_column_name(load):
-    assert load(train=("a.csv", "\ufefftext,label\na,1\n"))["train"].column_names == ["text", "label"]
-    assert load(train=("a.conll", "\ufeffAnna B-PER\n"))["train"]["tokens"][0] == ["Anna"]
-
-
-def test_json_texts_that_look_like_dates_stay_texts(load):
-    rows = [{"text": "2020-01-01", "label": "2021-05-05"}, {"text": "2020-01-02", "label": "2021-05-06"}]
-    assert load(train=("a.jsonl", jsonl(rows)))["train"].to_list() == rows
 
 
 def test_a_column_that_is_only_called_timestamp_stays_on_disk(load, monkeypatch):
@@ -129,74 +68,6 @@ def test_json_numbers_can_become_fractions_late_in_a_file(load):
     assert data.splits["train"]["label"][-1] == 1.5
 
 
-@pytest.mark.parametrize(
-    ("text", "tokens"),
-    [
-        (
-            "# sent_id = 1\n# text = # x\n#\tO\nNew York\tB-LOC\n\n# newdoc\n# x\n#tag\tO\n",
-            [["#", "New York"], ["#tag"]],
-        ),
-        ("# id 5239d808-f300\tdomain=en\nrobert _ _ B-PER\nran _ _ O\n", [["robert", "ran"]]),
-        ("# sent_id = 1\nEU NNP B-NP B-ORG\n\n# text = x\nBut CC O O\n", [["EU"], ["But"]]),
-        ("# WNUT17\nAnn B-PER\n# O\n\n# O\nOslo B-LOC\n\n# page\nIt O\n", [["Ann", "#"], ["#", "Oslo"], ["It"]]),
-        ("We NN\n\n# #\n10 CD\n\n# SYM\nme PRP\n", [["We"], ["#", "10"], ["#", "me"]]),  # tags of the Penn Treebank
-        ("#newparents\tO\nsing\tO\n\n#id\tB-MISC\n#newdocs\tO\n", [["#newparents", "sing"], ["#id", "#newdocs"]]),
-        ("Ann\tB-PER\n# a = b\tO\n", [["Ann", "# a = b"]]),
-        ("-DOCSTART-\n\n# page one\nAnn B-PER\n-DOCSTART- -X-\n# two\nIt O\n", [["Ann"], ["It"]]),
-        ("李 B-PER\n  O\n娜 B-PER\n\u3000\n\u3000 O\n好 O\n \n再 O\n", [["李", " ", "娜"], ["\u3000", "好"], ["再"]]),
-        ("EU\n\u3000\nBut\n\nIt\n", [["EU", "\u3000", "But"], ["It"]]),
-        ("3 O\nmen O\n", [["3", "men"]]),
-    ],
-)
-def test_conll_comments_documents_and_blank_tokens(load, text, tokens):
-    assert load(train=("a.conll", text))["train"]["tokens"][:] == tokens
-
-
-@pytest.mark.parametrize(
-    ("line", "names"),
-    [
-        ("EU", ["tokens"]),
-        ("EU B-ORG", ["tokens", "tags"]),
-        ("EU x B-ORG", ["tokens", "column_2", "tags"]),
-        ("EU NNP B-NP B-ORG", ["tokens", "pos_tags", "chunk_tags", "ner_tags"]),
-        ("EU b c d e f g h i O", ["tokens", *(f"column_{number}" for number in range(2, 10)), "tags"]),
-        ("1 cats cat NOUN NNS Number=Plur 0 root _ _", ["tokens", "pos_tags", "xpos_tags"]),
-    ],
-)
-def test_conll_columns_are_named_by_their_number(load, line, names):
-    assert load(train=("a.conll", line + "\n"))["train"].column_names == names
-
-
-@pytest.mark.parametrize(
-    ("name", "blank"),
-    [("a.tsv", "\t"), *((name, blank) for name in ("a.conll", "a.bio.gz", "a.txt") for blank in "\t ")],
-)
-def test_column_names_rename_and_skip_conll_columns(tmp_path, name, blank):
-    text = "1 B-PER Ann NNP\n2 O runs VBZ\n\n1 O It PRP\n".replace(" ", blank).encode()
-    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
-    options = {"files": {"train": tmp_path / name}, "cache_dir": str(tmp_path / "cache")}
-    rows = load_splits(**options, column_names=["_", "ner_tags", "tokens", "_"])["train"]
-    assert rows[:] == {"ner_tags": [["B-PER", "O"], ["O"]], "tokens": [["Ann", "runs"], ["It"]]}
-    for names in (["tokens", "ner_tags"], ["_", "_", "_", "_"], ["_", "tags", "tags", "_"]):
-        with pytest.raises(UserError, match=r"4 columns|has 4 cells"):
-            load_splits(**options, column_names=names)
-
-
-@pytest.mark.parametrize("name", ["a.tsv", "a.txt"])
-def test_a_table_without_a_taggers_column_names_is_not_conll(tmp_path, name):
-    (tmp_path / name).write_text("很好的电影\t1\n不好看\t0\n\n一般\t0\n", encoding="utf-8")
-    rows = load_splits(files={"train": tmp_path / name}, column_names=["text", "label"], cache_dir=str(tmp_path / "c"))
-    assert rows["train"]["text"][:] == ["很好的电影", "不好看", "一般"]
-
-
-def test_conllu_skips_ranges_and_empty_nodes(load):
-    words = [("1-2", "del", "_"), ("1", "de", "ADP"), ("2", "el", "DET"), ("2.1", "x", "VERB"), ("3", "mar", "NOUN")]
-    lines = "".join(f"{i}\t{word}\t_\t{tag}\tX\t_\t_\t_\t_\t_\n" for i, word, tag in words)
-    data = prepare_tagging(load(train=("es.conllu", "# newpar\n# text = del mar\n" + lines)))
-    assert data.splits["train"][0]["tokens"] == ["de", "el", "mar"]
-    assert data.label_list == ("ADP", "DET", "NOUN")
-
-
 def test_sentences_survive_a_round_trip_through_conll(load):
     rng = random.Random(0)
     words = ["Oslo", "#", "# x", "中", "a\u00a0b", '"', "-", "\u3000", "'"]
@@ -210,50 +81,10 @@ def test_sentences_survive_a_round_trip_through_conll(load):
 def test_a_local_folder_is_a_data_set_name(tmp_path):
     for name in ("train", "dev"):
         (tmp_path / f"{name}.jsonl").write_text(jsonl(TAGGED))
-    assert set(load_splits(str(tmp_path), cache_dir=str(tmp_path / "cache"))) == {"train", "validation"}
-
-
-def test_folder_names_are_not_patterns(tmp_path):
-    path = tmp_path / "run[1]*" / "train.jsonl"
-    path.parent.mkdir()
-    path.write_text(jsonl(TAGGED))
-    assert len(load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))["train"]) == 2
+    assert set(load_splits(str(tmp_path))) == {"train", "validation"}
 
 
 # Bad files
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("a.jsonl", "", "is empty"),
-        ("a.jsonl", " \n\n ", "is empty"),
-        ("a.json", "[]", "is empty"),
-        ("a.csv", "text,label\n", "is empty"),
-        ("a.csv", 'text\n" "\n', "blank rows"),
-        ("a.conll", "# only = comments\n", "is empty"),
-        ("a.xlsx", "x", "'.xlsx'"),
-        ("noending", "x", ".csv"),
-        ("a.jsonl", '{"text": "a"}\n{"text": \n', "line 2"),
-        ("a.json", '[{"text": "a"}, 3]', "row 2"),
-        ("a.json", '[{"text": "a"}', "a.json"),
-        ("a.jsonl", '"just a text"\n', "row 1"),
-        ("a.csv", "text,label\na,1\nb,1,2\n", "line 3 has 3 cells"),
-        ("a.csv", "text,label\na\n", "line 2 has 1 cells"),
-        ("a.csv", 'text,label\n"a,1\n', "a.csv"),
-        ("a.conll", "Anna B-PER\nlives\n", "line 2"),
-        ("a.conll", "Anna B-PER\n O\n", "line 2"),
-        ("a.conll", "Anna\tB-PER\n\tO\n", "line 2"),
-        ("a.conll", "Anna\tB-PER\nran\t\n", "line 2"),
-        ("a.txt", "A text.\nAnother text of six words.\n", "line 2"),
-        ("a.parquet", "not parquet", "a.parquet"),
-    ],
-)
-def test_a_bad_file_is_named_with_the_line(load, name, content, words):
-    with pytest.raises(UserError) as caught:
-        load(train=(name, content))
-    assert name in str(caught.value)
-    assert words in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.csv.gz", "a.conll.gz"])
@@ -262,16 +93,7 @@ def test_a_broken_gzip_file_is_named(tmp_path, name):
     for content in (b"\x1f\x8bgarbage", whole[: len(whole) // 2]):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(UserError, match=f"{name}.*gzip"):
-            load_splits(files={"train": tmp_path / name}, cache_dir=str(tmp_path / "cache"))
-
-
-@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.conll", "a.jsonl.gz"])
-@pytest.mark.parametrize("encoding", ["CP1252", "UTF-16"])
-def test_a_file_that_is_not_utf8_is_named_with_the_line(tmp_path, name, encoding):
-    content = "text,label\ncafé,1\n".encode(encoding)
-    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    with pytest.raises(UserError, match=rf"{name}, line {1 + (encoding == 'CP1252')} is not UTF-8.*iconv"):
-        load_splits(files={"train": tmp_path / name}, cache_dir=str(tmp_path / "cache"))
+            load_splits(files={"train": tmp_path / name})
 
 
 @pytest.mark.parametrize("encoding", ["latin1", "GB18030"])
@@ -281,7 +103,7 @@ def test_json_that_is_valid_but_for_its_encoding_is_refused(tmp_path, encoding):
     for number, content in ((1, ""), (1001, rows)):
         path.write_bytes((content + json.dumps({"text": text}, ensure_ascii=False)).encode(encoding))
         with pytest.raises(UserError, match=rf"a\.jsonl, line {number} is not UTF-8"):
-            load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))
+            load_splits(files={"train": path})
 
 
 def test_an_absent_file_or_a_folder_is_named(tmp_path):
@@ -301,3 +123,320 @@ def test_an_unreachable_data_set_is_named(monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match=r"nyu-mll/glue \(cola\).*--train_file"):
         load_splits("nyu-mll/glue", "cola")
+
+
+def tagged(path: Path, column_names: list[str] | None = None) -> list[list[str]]:
+    """The words of each sentence with their labels."""
+    splits = load_splits(files={"train": path}, column_names=column_names)
+    data = prepare_tagging(splits)
+    rows = data.splits["train"]
+    pairs = zip(rows[data.text_column][:], rows[data.label_column][:], strict=True)
+    return [[f"{word}/{data.id2label[tag]}" for word, tag in zip(*pair, strict=True)] for pair in pairs]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "train.tsv",
+            "#|http://a.org|[2020]\n1|Ann|B-PER|O\n2|ran|O|O\n\n#|http://b.org|[2020]\n1|Oslo|B-LOC|B-ORG\n2|is|O|O\n",
+        ),
+        ("train.tsv", "Ann|B-PER|O\nran|O|O\n\nOslo|B-LOC|B-LOC\nis|O|B-LOC\n"),
+        ("train.conllu", "1|Ann|Ann|PROPN|X|_|2|nsubj|_|_\n2|ran|run|VERB|V|_|0|root|_|SpaceAfter=No\n"),
+    ],
+    ids=["GermEval", "tags and predictions", "CoNLL-U"],
+)
+def test_the_line_that_is_shown_names_the_columns_that_are_read_and_others(
+    name: str, text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / name
+    path.write_text(text.replace("|", "\t"), encoding="utf-8")
+    with caplog.at_level(logging.INFO):
+        found = tagged(path)
+    names = [part.split("`")[0].split(",") for part in caplog.text.split("--column_names ")[1:3]]
+    assert tagged(path, names[0]) == found
+    if name != "train.conllu":
+        assert tagged(path, names[1]) != found
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_a_split_without_any_label_of_train_is_refused(load: Callable[..., DatasetDict], split: str) -> None:
+    train = ("train.csv", "text,label\na good film,good\na bad film,bad\n")
+    other = ("other.csv", "text,label\na good film,1.0\na bad film,0.0\n")
+    with pytest.raises(UserError, match=f"{split} split are 0.0, 1.0"):
+        prepare_classification(load(train=train, **{split: other}))
+
+
+def test_a_mistyped_file_names_its_neighbour(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("text,label\na,b\n")
+    with pytest.raises(UserError, match=r"Did you mean .*train\.csv"):
+        read_file(tmp_path / "trian.csv")
+
+
+Sentences = list[tuple[list[str], list[str]]]
+
+
+def sentences(path: Path, **others: Path) -> Sentences:
+    """The words and tags of a training file."""
+    data = prepare_tagging(load_splits(files={"train": path, **others}))
+    rows = data.splits["train"]
+    return [(row[data.text_column], [data.id2label[tag] for tag in row[data.label_column]]) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Mira's hat, (3.14 €)!", ["Mira", "'s", "hat", ",", "(", "3.14", "€", ")", "!"]),
+        ("米拉 went到Quell。", ["米", "拉", "went", "到", "Quell", "。"]),
+        ("ミラは東京タワーへ", list("ミラは東京タワーへ")),
+        ("ไปที่บ้าน", ["ไ", "ป", "ที่", "บ้", "า", "น"]),
+        ("한국어 문장", ["한국어", "문장"]),
+        ("soft\u00adhyphen a\u200bb \u2014", ["soft\u00adhyphen", "a\u200bb", "\u2014"]),
+        ("\u3000\n\t", []),
+    ],
+)
+def test_words_have_every_character_but_white_space(text, words):
+    spans = split_words(text)
+    assert [text[start:end] for start, end in spans] == words
+    assert "".join(words) == "".join(text.split())
+
+
+# ------ brat
+
+
+def test_a_brat_folder_is_read_by_lines(tmp_path):
+    (tmp_path / "b").mkdir()
+    files = {
+        "a.txt": "Mira Keil went\nto Quell.\n\nNo one.\n",
+        "a.ann": "T1\tPER 0 9\tMira Keil\nT2\tLOC 18 23\tQuell\n#1\tAnnotatorNotes T1\tx\nR1\tAt Arg1:T1 Arg2:T2\n",
+        "b/c.txt": "North and South Quell\r\nMira lives there\r\n",
+        "b/c.ann": "T1\tLOC 0 5;16 21\tNorth Quell\nT3\tPER 23 27\tMira\n",
+        "d.txt": "Mira\nKeil went.\n",
+        "d.ann": "T1\tPER 0 4;5 9\tMira Keil\n",
+        "e.txt": "Nobody has annotated it\n",
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content.encode())
+    assert sentences(tmp_path) == [
+        (["Mira", "Keil", "went"], ["B-PER", "I-PER", "O"]),
+        (["to", "Quell", "."], ["O", "B-LOC", "O"]),
+        (["No", "one", "."], ["O", "O", "O"]),
+        (["North", "and", "South", "Quell"], ["B-LOC", "O", "O", "B-LOC"]),
+        (["Mira", "lives", "there"], ["B-PER", "O", "O"]),
+        (["Mira", "Keil", "went", "."], ["B-PER", "I-PER", "O", "O"]),
+    ]
+    assert [text for _, text in read_texts(tmp_path / "a.ann")] == ["Mira Keil went", "to Quell.", "No one."]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "message"),
+    [("T1\tPER 0 4\tMara\n", "Mara"), ("T1\tPER 0 99\tMira\n", "0-99"), ("T1 PER 0 4 Mira\n", "line 1")],
+)
+def test_a_wrong_line_of_brat_is_named(tmp_path, annotation, message):
+    (tmp_path / "a.ann").write_text(annotation)
+    (tmp_path / "a.txt").write_text("Mira went.\n")
+    with pytest.raises(UserError, match=message):
+        sentences(tmp_path / "a.ann")
+
+
+# ------ fastText
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "rows"),
+    [
+        ("a.txt", "__label__pos a good film\n__label__neg bad\n", [("a good film", "pos"), ("bad", "neg")]),
+        ("a.txt", "__label__a __label__b c d\n\n__label__b e\n", [("c d", ["a", "b"]), ("e", ["b"])]),
+        ("a.train", "__label__x , a : b\n__label__y-z c __label__x\n", [(", a : b", ["x"]), ("c", ["y-z", "x"])]),
+        ("a.txt.bz2", "__label__2 Great: I\tlove it\n__label__1 No\n", [("Great: I\tlove it", "2"), ("No", "1")]),
+    ],
+)
+def test_the_labels_of_fasttext_are_classes(tmp_path, name, content, rows):
+    path = tmp_path / name
+    path.write_bytes(bz2.compress(content.encode()) if name.endswith("bz2") else content.encode())
+    splits = load_splits(files={"train": path}, with_spans=False)
+    assert [(row["text"], row["label"]) for row in splits["train"]] == rows
+    assert prepare_classification(splits).label_list
+
+
+SPELLED = {
+    "Spanish": "una película buena\nuna canción mala\nel niño pequeño\nla mañana fría\n",
+    "French": "un film très réussi\nça ne marche pas\n",
+    "German": "ein schöner Film\ngrüße aus München\n",
+    "quoted": "it’s a “fine” film – really\n",
+    "Polish": "świetny film żółć\nzły film łódź\n",
+    "Russian": "хороший фильм\nплохой фильм\n",
+    "Greek": "καλή ταινία\nκακή ταινία\n",
+    "Turkish": "çok güzel bir film ığş\n",
+    "simplified": "这部电影很好看\n不好看的电影\n",
+    "traditional": "這部電影很好看\n不好看的電影\n",
+    "Japanese": "この映画はとても良い\nラーメン\n",
+    "Korean": "이 영화는 정말 좋다\n재미없는 영화\n",
+    "ASCII": "a fine film\na dull one\n",
+}
+
+
+def advice_of(path: Path, **options) -> str:
+    """The line that training and prediction give alike."""
+    with pytest.raises(UserError) as trained:
+        read_file(path, **options)
+    with pytest.raises(UserError) as predicted:
+        list(read_texts(path))
+    assert str(trained.value) == str(predicted.value)
+    return re.search("`(.*)`", str(trained.value))[1]
+
+
+@pytest.mark.parametrize(
+    ("language", "encoding"),
+    [
+        *((language, "cp1252") for language in ("Spanish", "French", "German", "quoted")),
+        *(("Spanish", encoding) for encoding in ("utf-16", "utf-16-le", "utf-16-be", "utf-32")),
+        *(("simplified", encoding) for encoding in ("gb18030", "utf-16", "utf-16-le")),
+        *(("Japanese", encoding) for encoding in ("shift_jis", "euc_jp")),
+        *(("Russian", encoding) for encoding in ("cp1251", "koi8-r")),
+        ("Polish", "cp1250"),
+        ("Greek", "cp1253"),
+        ("Turkish", "cp1254"),
+        ("traditional", "big5"),
+        ("Korean", "euc_kr"),
+        ("ASCII", "utf-16-le"),
+    ],
+)
+def test_the_given_line_converts_the_file(tmp_path, monkeypatch, language, encoding):
+    monkeypatch.chdir(tmp_path)
+    text = "text,label\n" + SPELLED[language].replace("\n", ",1\n")
+    path = Path("my file.csv")
+    path.write_bytes(text.encode(encoding))
+    subprocess.run(advice_of(path), shell=True, check=True)
+    assert Path("my file_utf8.csv").read_text(encoding="utf-8-sig") == text
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.json", "a.conll", "a.tsv.gz"])
+def test_every_format_is_converted(tmp_path, monkeypatch, name, encoding):
+    monkeypatch.chdir(tmp_path)
+    lines = SPELLED["Spanish"].splitlines()
+    objects = [json.dumps({"text": line}, ensure_ascii=False) for line in lines]
+    text = {
+        ".jsonl": "\n".join(objects),
+        ".json": f"[{','.join(objects)}]\n",
+        ".conll": "".join(f"{word} O\n" for line in lines for word in line.split()),
+    }.get(Path(name).suffix, SPELLED["Spanish"])
+    content = text.encode(encoding)
+    Path(name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    options = {"sample_by": "line"} if name == "a.txt" else {}
+    subprocess.run(advice_of(Path(name), **options), shell=True, check=True)
+    converted = Path(name.removesuffix(".gz"))
+    assert Path(f"a_utf8{converted.suffix}").read_text(encoding="utf-8-sig") == text
+
+
+@pytest.mark.parametrize("broken", [b"cut \xed\xa0\xbd emoji", b"one \xff byte"])
+def test_a_few_bytes_among_utf8_are_omitted(tmp_path, monkeypatch, broken):
+    monkeypatch.chdir(tmp_path)
+    path = Path("a.txt")
+    path.write_bytes("día\n".encode() * 9 + broken + b"\n")
+    with pytest.raises(UserError, match="line 10") as caught:
+        list(read_texts(path))
+    subprocess.run(re.search("`(.*)`", str(caught.value))[1], shell=True, check=False)
+    assert len(list(read_texts("a_utf8.txt"))) == 10
+
+
+@pytest.mark.parametrize("name", ["train.arrow", "image.txt", "train.csv"])
+def test_binary_data_have_no_encoding(tmp_path, name):
+    (tmp_path / name).write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\xff\xfe\xaa\n" * 20)
+    with pytest.raises(UserError, match="binary"):
+        list(read_texts(tmp_path / name))
+
+
+@pytest.mark.parametrize(("encoding", "name"), [("latin-1", "WINDOWS-1252"), ("utf-16-le", "UTF-16LE")])
+def test_standard_input_is_refused_with_its_encoding(monkeypatch, encoding, name):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(SPELLED["Spanish"].encode(encoding))))
+    with pytest.raises(UserError, match=f"`iconv -f {name} -t UTF-8`"):
+        list(read_texts("-"))
+
+
+def texts_of(path: str | Path, **options: Any) -> list[str | tuple[str, str]]:
+    return [text for _, text in read_texts(path, **options)]
+
+
+def written(path: Path, text: str) -> Path:
+    content = text.encode()
+    pack = {".gz": gzip.compress, ".bz2": bz2.compress, ".zst": lambda content: pyarrow.compress(content, "zstd")}
+    path.write_bytes(memoryview(pack.get(path.suffix, bytes)(content)))
+    return path
+
+
+JSON = '{"id": 1, "Review Text": "fine, really"}\n{"id": 2, "Review Text": "dull"}\n'
+
+
+def test_texts_of_parquet_are_read(tmp_path: Path) -> None:
+    Dataset.from_dict({"text": ["fine", "dull"], "n": [1, 2]}).to_parquet(tmp_path / "a.parquet")
+    assert texts_of(tmp_path / "a.parquet") == ["fine", "dull"]
+
+
+def test_nested_questions_give_each_context_once(tmp_path: Path) -> None:
+    asked = [{"question": q, "id": q, "answers": [{"text": "Ann", "answer_start": 0}]} for q in ("who?", "what?")]
+    article = {"title": "x", "paragraphs": [{"context": "Ann sings.", "qas": asked}, {"context": "b", "qas": asked}]}
+    path = written(tmp_path / "a.json", json.dumps({"version": "1", "data": [article]}))
+    assert texts_of(path, contexts=True) == ["Ann sings.", "b"]
+
+
+def test_lines_are_piped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pipe(content: bytes) -> None:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), encoding="ascii"))
+
+    pipe("\ufeffein Käse\r\n\r\na\u2028b".encode())
+    assert texts_of("-") == ["ein Käse", "a\u2028b"]
+    pipe(b"a\tb\n")
+    assert texts_of("-", pairs=True) == [("a", "b")]
+    pipe(b"a\n")
+    with pytest.raises(UserError, match="standard input, line 1: --pairs"):
+        texts_of("-", pairs=True)
+    pipe("Käse".encode("latin-1"))
+    with pytest.raises(UserError, match="Standard input is not UTF-8 text"):
+        texts_of("-")
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.txt", "one\n\nthree\n"), ("a.csv", 'text,n\none,1\n"",2\nthree,3\n')])
+def test_texts_have_the_numbers_of_their_rows_where_some_are_left_out(tmp_path: Path, name: str, text: str) -> None:
+    assert list(read_texts(written(tmp_path / name, text))) == [(0, "one"), (2, "three")]
+
+
+def test_a_folder_is_its_data_files_and_rows_are_counted(tmp_path: Path) -> None:
+    names = ["2.jsonl.gz", "1.txt", "README.md"]
+    for name in names:
+        written(tmp_path / name, JSON)
+    files = [str(tmp_path / name) for name in ("1.txt", "2.jsonl.gz")]
+    assert data_files([str(tmp_path), "-"]) == [*files, "-"]
+    assert [count_rows(path) for path in files] == [2, 2]
+    Dataset.from_dict({"text": ["fine", "dull", "x"]}).to_parquet(tmp_path / "a.parquet")
+    assert count_rows(tmp_path / "a.parquet") == 3
+    assert count_rows(written(tmp_path / "a.conll", "It O\nrains O\n")) is None
+
+
+def test_the_first_texts_come_before_a_broken_line(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.jsonl", '{"text": "fine"}\n' * 3000 + "{broken\n")
+    rows = read_texts(path)
+    assert next(rows) == (0, "fine")
+    with pytest.raises(UserError, match="line 3001"):
+        list(rows)
+
+
+@pytest.mark.parametrize("row", [2, 1501])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet"])
+def test_half_a_character_is_replaced_and_its_row_named(tmp_path: Path, name: str, row: int) -> None:
+    path, texts = tmp_path / name, ["fine"] * 1600
+    texts[row - 1] = "bad \ud83d"
+    if name == "a.parquet":
+        content = [text.encode("utf-8", "surrogatepass") for text in texts]
+        offsets = pyarrow.array([0, *np.cumsum([*map(len, content)])], pyarrow.int32()).buffers()[1]
+        column = pyarrow.Array.from_buffers(
+            pyarrow.string(), 1600, [None, offsets, pyarrow.py_buffer(b"".join(content))]
+        )
+        write_table(pyarrow.table({"text": column}), path)
+    else:
+        objects = [json.dumps({"text": text}) for text in texts]
+        path.write_text(f"[{','.join(objects)}]" if name == "a.json" else "\n".join(objects), encoding="utf-8")
+    for read in (texts_of(path), read_file(path)["text"][:]):
+        assert len(read) == 1600
+        assert read[row - 1].startswith("bad \ufffd")

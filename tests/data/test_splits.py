@@ -1,17 +1,24 @@
-"""Splits -> columns and labels as numbers; errors name the row."""
+"""Splits -> columns and labels as numbers, held-out rows, and warnings of what looks like something else."""
 
 import gzip
 import json
+import logging
 import random
+from typing import Any
 
+import numpy as np
 import pytest
-from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
+from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value, load_from_disk
 from real_data import data_folder
 from script_samples import jsonl
+from seqeval.metrics.sequence_labeling import get_entities
 from task_samples import one, table
 
 from modeling_star.data.classification import prepare_classification
-from modeling_star.data.splits import _some_of_each, hold_out, load_splits, take_first
+from modeling_star.data.columns import find_reading_columns
+from modeling_star.data.inspection import count_entities
+from modeling_star.data.splits import _some_of_each, hold_out, load_splits
+from modeling_star.data.squad import prepare_reading
 from modeling_star.data.tagging import prepare_tagging
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.data.vectors import read_vectors
@@ -37,21 +44,6 @@ def test_hold_out_depends_on_the_seed_alone():
     assert chosen[0] == chosen[1] != chosen[2]
 
 
-@pytest.mark.parametrize(("fraction", "rows"), [(0.001, 2), (0.999, 2)])
-def test_hold_out_leaves_a_row_on_both_sides(fraction, rows):
-    splits = hold_out(DatasetDict({"train": table(n=list(range(rows)))}), fraction)
-    assert {split: len(dataset) for split, dataset in splits.items()} == {"train": 1, "validation": 1}
-
-
-def test_a_row_of_csv_without_words_is_empty():
-    splits = one(tokens=["['a', 'b']", "[]"], ner_tags=["['O', 'B-x']", "[]"])
-    with pytest.raises(UserError, match=r"train row 2.*--drop_empty"):
-        prepare_tagging(splits)
-    data = prepare_tagging(splits, drop_empty=True)
-    assert data.splits["train"]["tokens"][:] == [["a", "b"]]
-    assert data.label_list == ("O", "B-x")
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_hold_out_takes_its_part_of_every_class_and_leaves_one(seed):
     labels = ["rare"] + ["small"] * 9 + ["large"] * 90
@@ -62,13 +54,6 @@ def test_hold_out_takes_its_part_of_every_class_and_leaves_one(seed):
     assert splits["validation"]["n"][:] == sorted(splits["validation"]["n"][:])
 
 
-def test_hold_out_leaves_one_of_each_class_where_most_rows_go():
-    splits = hold_out(one(label=["a", "a", "b", "b", "c"]), 0.9, classes="label")
-    assert splits["train"]["label"][:] == ["a", "b", "c"]
-    with pytest.raises(UserError, match=r"'label'.*--validation_file"):
-        hold_out(one(label=["a", "b"]), 0.5, classes="label")
-
-
 def test_hold_out_refuses_what_it_cannot_do():
     rows = table(n=[1, 2, 3])
     with pytest.raises(UserError, match="--validation_fraction"):
@@ -77,14 +62,6 @@ def test_hold_out_refuses_what_it_cannot_do():
         hold_out(DatasetDict({"test": rows}), 0.1)
     with pytest.raises(UserError, match=r"--validation_fraction 1\.5"):
         hold_out(DatasetDict({"train": rows}), 1.5)
-
-
-def test_the_first_rows_are_taken():
-    rows = table(n=list(range(5)))
-    assert [len(take_first(rows, n)) for n in (None, 1, 5, 99)] == [5, 1, 5, 5]
-    assert take_first(rows, 2)["n"][:] == [0, 1]
-    with pytest.raises(UserError, match="-1"):
-        take_first(rows, -1)
 
 
 # Tags
@@ -104,13 +81,6 @@ def test_tags_are_ordered_and_the_same_in_all_splits():
     assert data.splits["test"]["tags"][0] == [-100, 0]  # train has no B-LOC
     assert data.counts("test") == {"O": 1, "B-PER": 0, "I-PER": 0}
     assert is_entity_scheme(data.label_list)
-
-
-def test_whole_number_tags_are_ordered_by_size():
-    data = prepare_tagging(one(tokens=[["a", "b", "c"]], tags=[[10, 2, -100]]))
-    assert data.label_list == ("2", "10")
-    assert data.splits["train"]["tags"][0] == [1, 0, -100]
-    assert not is_entity_scheme(data.label_list)
 
 
 def test_class_labels_keep_their_order_and_names():
@@ -144,90 +114,7 @@ def test_unlabelled_splits_lose_their_label_column():
     assert not only.is_labelled("test")
 
 
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        ([(["a"], ["O"]), (["a", "b"], ["O"])], "train row 2 has 2 words"),
-        ([(["a"], ["O"]), ([], [])], "train row 2 has no words in column 'tokens'"),
-        ([(["a"], ["O"]), (None, ["O"])], "train row 2 has no words"),
-        ([(["a"], ["O"]), (["a"], None)], "train row 2"),
-        ([(["a", None], ["O", "O"])], "train row 1: column 'tokens'"),
-        ([(["a", "b"], ["O", None])], "train row 1"),
-        ([(["a"], [0.5])], "train row 1 has 0.5"),
-    ],
-)
-def test_a_bad_tagging_row_is_named(rows, words):
-    with pytest.raises(UserError, match=words):
-        prepare_tagging(one(tokens=[tokens for tokens, _ in rows], tags=[tags for _, tags in rows]))
-
-
-def test_empty_rows_can_be_dropped():
-    splits = one(tokens=[["a"], [], ["c"]], tags=[["O"], [], ["X"]])
-    data = prepare_tagging(splits, drop_empty=True)
-    assert data.splits["train"].to_list() == [{"tokens": ["a"], "tags": [0]}, {"tokens": ["c"], "tags": [1]}]
-
-
-def test_train_without_tags_is_an_error():
-    with pytest.raises(
-        UserError, match=r"No row of the train split has a label in column 'tags'.*--label_column_name"
-    ):
-        prepare_tagging(one(tokens=[["a"]], tags=[[]]))
-
-
 # Labels of texts
-
-
-@pytest.mark.parametrize(
-    ("labels", "names", "ids", "kind"),
-    [
-        (["pos", "neg", "pos"], ("neg", "pos"), [1, 0, 1], "single_label_classification"),
-        ([5, 1, 10], ("1", "5", "10"), [1, 0, 2], "single_label_classification"),
-        (["5", "1", "10"], ("1", "5", "10"), [1, 0, 2], "single_label_classification"),
-        ([-1, 0, 1], ("-1", "0", "1"), [0, 1, 2], "single_label_classification"),
-        ([True, False, True], ("False", "True"), [1, 0, 1], "single_label_classification"),
-        (["01", "02", "02"], ("01", "02"), [0, 1, 1], "single_label_classification"),
-        ([0.5, 3.0, 4.0], (), [0.5, 3.0, 4.0], "regression"),
-        (["0.5", "3", "-4"], (), [0.5, 3.0, -4.0], "regression"),
-        ([["a", "b"], [], ["a"]], ("a", "b"), [[1, 1], [0, 0], [1, 0]], "multi_label_classification"),
-        ([[2, 7], [7], [7, 2]], ("2", "7"), [[1, 1], [0, 1], [1, 1]], "multi_label_classification"),
-        (
-            [[0, 1, 1], [0, 0, 0], [1, 0, 0]],
-            ("0", "1", "2"),
-            [[0, 1, 1], [0, 0, 0], [1, 0, 0]],
-            "multi_label_classification",
-        ),
-        ([[1.0, 0.0]] * 3, ("0", "1"), [[1, 0]] * 3, "multi_label_classification"),
-        ([[True, False]] * 3, ("0", "1"), [[1, 0]] * 3, "multi_label_classification"),
-        (["['a', 'b']", "['a']", '["b"]'], ("a", "b"), [[1, 1], [1, 0], [0, 1]], "multi_label_classification"),
-        (["['a', 'b']", "[]", '["b"]'], ("a", "b"), [[1, 1], [0, 0], [0, 1]], "multi_label_classification"),
-    ],
-)
-def test_labels_of_every_kind(labels, names, ids, kind):
-    data = prepare_classification(one(text=["x", "y", "z"], label=labels))
-    assert (data.label_list, data.problem_type) == (names, kind)
-    assert data.splits["train"]["label"][:] == ids
-    assert data.num_labels == max(len(names), 1)
-
-
-@pytest.mark.parametrize(
-    ("labels", "forced", "ids", "names"),
-    [
-        ([1, 3, 2], "regression", [1.0, 3.0, 2.0], ()),
-        (["1,5", "0,25", "2"], "regression", [1.5, 0.25, 2.0], ()),  # of a German Excel
-        ([1.0, 3.0, 1.0], "single_label_classification", [0, 1, 0], ("1", "3")),
-        (["0.5", "1.5", "0.5"], "single_label_classification", [0, 1, 0], ("0.5", "1.5")),
-        (["a, b", "b", "a"], "multi_label_classification", [[1, 1], [0, 1], [1, 0]], ("a", "b")),
-    ],
-)
-def test_the_problem_type_can_be_forced(labels, forced, ids, names):
-    data = prepare_classification(one(text=["x", "y", "z"], label=labels), problem_type=forced)
-    assert data.splits["train"]["label"][:] == ids
-    assert data.label_list == names
-
-
-def test_stsb_is_regression_even_where_all_scores_are_whole():
-    data = prepare_classification(one(sentence1=["x"], sentence2=["y"], label=[5]), task_name="stsb")
-    assert data.problem_type == "regression"
 
 
 def test_glue_test_labels_of_minus_one_are_no_labels():
@@ -261,12 +148,6 @@ def test_minus_one_hundred_is_no_class(labels):
     assert kept.splits["train"]["label"][:] == [0, 1]
     scores = prepare_classification(one(text=["x", "y"], label=[-100, 3]), problem_type="regression")
     assert scores.splits["train"]["label"][:] == [-100.0, 3.0]
-
-
-@pytest.mark.parametrize("labels", [[[1, 0, -100], [0, 1, 1]], [["a", "-100"], ["b"]]], ids=str)
-def test_minus_one_hundred_among_several_labels_is_refused(labels):
-    with pytest.raises(UserError, match=r"train row 1: column 'label' has .*-100"):
-        prepare_classification(one(text=["x", "y"], label=labels))
 
 
 def test_minus_one_may_be_a_class():
@@ -326,37 +207,6 @@ def test_a_model_without_names_for_its_labels_reads_ids_or_takes_names():
         read(["good", "bad"])
 
 
-def test_several_labels_must_have_the_models_width():
-    splits = one(text=["x"], label=[[0, 1, 1]])
-    assert prepare_classification(splits, label_list=["a", "b", "c"]).label_list == ("a", "b", "c")
-    with pytest.raises(UserError, match="model has 2 labels"):
-        prepare_classification(splits, label_list=["a", "b"])
-
-
-@pytest.mark.parametrize(
-    ("columns", "problem_type", "words"),
-    [
-        ({"text": ["a", None], "label": [0, 1]}, None, "train row 2 has no text.*--drop_empty"),
-        ({"text": ["a", "b"], "label": [0, None]}, None, "train row 2 has no label.*--drop_empty"),
-        ({"text": ["a", "b"], "label": ["x", ""]}, None, "train row 2 has no label"),
-        ({"text": [1, 2], "label": [0, 1]}, None, "--text_column_name"),
-        ({"text": ["a"], "label": [{"x": 1}]}, None, "train row 1 has {'x': 1}"),
-        ({"text": ["a"], "label": [[["x"]]]}, None, r"train row 1 has \['x'\]"),
-        ({"text": ["a"], "label": [[None]]}, None, r"train row 1: column 'label' has \[None\]"),
-        ({"text": ["a"], "label": ["x"]}, "regression", "train row 1: the label 'x'"),
-        ({"text": ["a"], "label": [float("inf")]}, None, "train row 1: the label inf"),
-        ({"text": ["a"], "label": [0.5]}, "single_label_classification", "0.5.*--problem_type regression"),
-        ({"text": ["a"], "label": [["x"]]}, "single_label_classification", r"train row 1 has \['x'\]"),
-        ({"text": ["a"], "label": [1]}, "multi_label_classification", "train row 1: column 'label' has 1"),
-        ({"text": ["a"], "label": [1]}, "ranking", "--problem_type is 'ranking'"),
-        ({"text": ["a"], "label": [-1]}, None, "train split.*--label_column_name"),
-    ],
-)
-def test_a_bad_classification_row_is_named(columns, problem_type, words):
-    with pytest.raises(UserError, match=words):
-        prepare_classification(one(**columns), problem_type=problem_type)
-
-
 @pytest.mark.parametrize("labels", [{"train": [1, 0, "good"]}, {"train": ["good"], "test": [1]}])
 def test_mixed_labels_name_both_rows_and_values(load, labels):
     files = {
@@ -366,77 +216,10 @@ def test_mixed_labels_name_both_rows_and_values(load, labels):
         prepare_classification(load(**files))
 
 
-def test_rows_without_text_or_label_can_be_dropped():
-    splits = one(text=["a", None, "c", "", " \t", "d"], label=["x", "y", None, "x", "x", "y"])
-    data = prepare_classification(splits, drop_empty=True)
-    assert data.splits["train"]["text"][:] == ["a", "d"]
-    assert data.splits["train"]["label"][:] == [0, 1]
-    assert data.row_numbers("train") == [0, 5]
-
-
-def test_a_text_may_have_none_of_several_labels_that_stand_in_one_cell():
-    splits = one(text=list("abc"), label=["x|y", "[]", "y"])
-    data = prepare_classification(splits, problem_type="multi_label_classification")
-    assert data.label_list == ("x", "y")
-    assert data.splits["train"]["label"][:] == [[1, 1], [0, 0], [0, 1]]
-    splits = one(text=list("abc"), label=["x|y", "", "y"])
-    with pytest.raises(UserError, match=r"train row 2 has no label.*--drop_empty"):
-        prepare_classification(splits, problem_type="multi_label_classification")
-
-
-def test_blanks_around_a_label_are_no_part_of_it():
-    data = prepare_classification(one(text=list("abc"), label=["good ", "good", "\tbad"]))
-    assert data.label_list == ("bad", "good")
-    assert prepare_classification(one(text=["a"], label=[["x ", "x"]])).label_list == ("x",)
-    assert prepare_tagging(one(tokens=[["a", "b"]], tags=[["O ", "O"]])).label_list == ("O",)
-
-
 # Real files
 
 
-@pytest.fixture(scope="module")
-def real(tmp_path_factory):
-    cache = str(tmp_path_factory.mktemp("cache"))
-
-    def load_real(folder: str) -> DatasetDict:
-        files = {split: data_folder(folder) / f"{split}.jsonl.gz" for split in ("train", "validation", "test")}
-        return DatasetDict(
-            {split: take_first(rows, 3000) for split, rows in load_splits(files=files, cache_dir=cache).items()}
-        )
-
-    return load_real
-
-
-@pytest.mark.parametrize(
-    ("folder", "label_column", "labels", "entities"),
-    [("wnut17", "ner_tags", 13, True), ("ud_english_ewt", "pos_tags", 17, False), ("weibo_ner", "ner_tags", 17, True)],
-)
-def test_real_tagging_sets(real, folder, label_column, labels, entities):
-    data = prepare_tagging(real(folder))
-    assert (data.text_column, data.label_column) == ("tokens", label_column)
-    assert (len(data.label_list), is_entity_scheme(data.label_list)) == (labels, entities)
-    assert all(data.is_labelled(split) for split in data.splits)
-
-
-@pytest.mark.parametrize(
-    ("folder", "texts", "labels", "kind", "test_labels"),
-    [
-        ("sst5", ("text",), 5, "single_label_classification", True),
-        ("snli", ("sentence1", "sentence2"), 3, "single_label_classification", True),
-        ("glue_stsb", ("sentence1", "sentence2"), 0, "regression", True),
-        ("glue_cola", ("text",), 2, "single_label_classification", False),
-        ("chnsenticorp", ("text",), 2, "single_label_classification", True),
-        # Its grades are 0.0, 1.0 ... 5.0: classes, unless --problem_type regression is given, as its recipe does.
-        ("chinese_stsb", ("sentence1", "sentence2"), 6, "single_label_classification", True),
-    ],
-)
-def test_real_classification_sets(real, folder, texts, labels, kind, test_labels):
-    data = prepare_classification(real(folder))
-    assert (data.text_columns, data.label_column) == (texts, "label")
-    assert (len(data.label_list), data.problem_type) == (labels, kind)
-    assert data.is_labelled("test") == test_labels
-
-
+@pytest.mark.slow
 def test_published_glove_vectors_cover_the_words_of_sst5() -> None:
     path = data_folder("embeddings") / "glove.6B.50d.subset.txt.gz"
     with gzip.open(data_folder("sst5") / "train.jsonl.gz", "rt", encoding="utf-8") as file:
@@ -540,3 +323,232 @@ def test_a_label_that_train_lacks_is_no_class_of_a_classifier(caplog: pytest.Log
     assert data.label_list == ("neg", "pos")
     assert data.splits["test"]["text"][:] == ["d", "f"]
     assert any("neutral" in message for message in caplog.messages)
+
+
+def marked(**columns):
+    """A split of three texts with two label columns."""
+    return one(**{"text": ["x", "y", "z"], "rude": [1, 0, 0], "loud": [0, 0, 1], **columns})
+
+
+def test_splits_and_rows_may_lack_all_labels():
+    rows = {"rude": ["1", None, "-1"], "loud": ["0", "", "-1"]}
+    splits = DatasetDict(
+        {"train": marked(**rows)["train"], "test": marked()["train"].remove_columns(["rude", "loud"])}
+    )
+    with pytest.raises(UserError, match=r"train row 2 has no label in column 'rude,loud' \(2 rows"):
+        prepare_classification(splits, label_column_name="rude,loud")
+    data = prepare_classification(splits, label_column_name="rude,loud", drop_empty=True)
+    assert data.splits["train"]["rude,loud"][:] == [[1, 0]]
+    assert not data.is_labelled("test")
+    assert len(data.splits["test"]) == 3
+
+
+def test_a_row_with_an_empty_label_is_an_error_or_dropped():
+    rows = marked(rude=["1", "", "0"], loud=["0", "1", "1"])
+    with pytest.raises(UserError, match=r"train row 2: column 'rude'.*--drop_empty"):
+        prepare_classification(rows, label_column_name="rude,loud")
+    data = prepare_classification(rows, label_column_name="rude,loud", drop_empty=True)
+    assert data.splits["train"]["rude,loud"][:] == [[1, 0], [0, 1]]
+
+
+def test_a_split_needs_all_label_columns_or_none():
+    splits = DatasetDict({"train": marked()["train"], "test": marked()["train"].remove_columns("loud")})
+    with pytest.raises(UserError, match=r"test has no column 'loud'"):
+        prepare_classification(splits, label_column_name="rude,loud")
+
+
+def test_reading_columns_have_known_names():
+    questions = one(Question=["?"], Context=["x"], Answers=[{"text": ["x"], "answer_start": [0]}])
+    assert find_reading_columns(questions) == ("Question", "Context", "Answers")
+
+
+LONG = [f"The lamp {row} shines in the hall" for row in range(12)]
+OTHER = [f"Nobody saw the lamp number {row}" for row in range(12)]
+CHINESE = [f"第{row}盏灯在大厅里发光" for row in range(12)]
+FEW = ["yes", "no", "maybe"] * 4
+IDS = [f"a{row:03}-7f" for row in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("cells", "unread"),
+    [
+        ({"text": LONG, "title": OTHER}, "`--text_column_name text,title`"),
+        ({"review": CHINESE, "answer_in_full": OTHER}, "`--text_column_name review,answer_in_full`"),
+        ({"sentence": LONG, "target": FEW, "polarity": FEW}, "`--text_column_name sentence,target`"),
+        ({"tweet": LONG, "topic": FEW}, "`--text_column_name tweet,topic`"),
+        ({"text": LONG, "id": IDS, "source": FEW}, None),
+        ({"text": LONG, "target": FEW, "id": IDS}, None),
+        ({"text": LONG, "doc_id": [f"{text}.txt" for text in OTHER]}, None),
+    ],
+)
+def test_a_column_of_texts_that_is_not_read_is_warned_of(caplog, cells, unread):
+    cells = {"label": FEW, **cells} if "target" not in cells or unread else cells
+    prepare_classification(one(**cells))
+    assert (unread or "") in caplog.text
+    assert ("alone" in caplog.text) == (unread is not None)
+    caplog.clear()
+    prepare_classification(one(**cells), text_column_name=next(name for name in cells if name != "label"))
+    assert "alone" not in caplog.text
+
+
+def test_a_column_that_one_split_lacks_is_named_with_the_split():
+    splits = DatasetDict({"train": table(text=["x"], label=[0]), "test": table(txt=["x"])})
+    with pytest.raises(UserError, match=r"test has no column 'text'.*test: 'txt'"):
+        prepare_classification(splits)
+
+
+def test_a_split_without_the_label_column_is_unlabelled():
+    splits = DatasetDict({"train": table(text=["x", "y"], label=[0, 1]), "test": table(text=["x"], score=[1])})
+    assert not prepare_classification(splits).is_labelled("test")
+
+
+@pytest.mark.parametrize(
+    ("column", "cells"),
+    [
+        ("answer", ["accept", "reject", "ignore", "accept"]),
+        ("was_cancelled", [False, True, True, False]),
+        ("wasCancelled", ["False", "True", "True", ""]),
+        ("status", ["submitted", "discarded", "Rejected", None]),
+        ("annotation_status", ["completed", "skipped", "cancelled", "completed"]),
+        ("Skipped", ["0", "1", "1", "0"]),
+        ("is_accepted", [True, False, False, True]),
+    ],
+)
+def test_rejected_rows_are_omitted_in_every_task(column, cells):
+    texts = ["a", "b", "c", "d"]
+    classes = prepare_classification(one(text=texts, label=["x", "z", "x", "y"], **{column: cells}))
+    assert (classes.splits["train"]["text"][:], classes.label_list) == (["a", "d"], ("x", "y"))
+    tags = prepare_tagging(one(tokens=[[text] for text in texts], tags=[["O"], ["B-X"], [], ["O"]], **{column: cells}))
+    assert (tags.splits["train"]["tokens"][:], tags.label_list) == ([["a"], ["d"]], ("O",))
+    asked = {"question": texts, "context": texts, "answers": [{"text": [t], "answer_start": [0]} for t in texts]}
+    assert prepare_reading(one(**asked, **{column: cells})).splits["train"]["context"][:] == ["a", "d"]
+
+
+def test_a_column_of_states_can_be_the_label():
+    data = prepare_classification(one(text=["a", "b"], status=["rejected", "approved"]), label_column_name="status")
+    assert data.label_list == ("approved", "rejected")
+    with pytest.raises(UserError, match="every row"):
+        prepare_classification(one(text=["a"], label=["x"], answer=["reject"]))
+
+
+# Answers outside their contexts
+
+
+def test_answers_outside_their_context_are_omitted_and_questions_without_any_dropped():
+    answers = [
+        {"text": ["Nil", "Ann", "Ann sings"], "answer_start": [-1, 0, 0]},
+        {"text": ["Ann", ""], "answer_start": [3, 0]},
+    ]
+    splits = one(id=["p", "q"], question=["who?", "where?"], context=["Ann sings."] * 2, answers=answers)
+    with pytest.raises(UserError, match=r"row 2 \(question 'q'\).*--drop_empty"):
+        prepare_reading(splits)
+    rows = prepare_reading(splits, drop_empty=True).splits["train"]
+    assert rows["answers"][:] == [{"text": ["Ann", "Ann sings"], "answer_start": [0, 0]}]
+    assert "omitted" not in rows.column_names
+
+
+# Folders of `save_to_disk`
+
+
+def rows(count: int) -> Dataset:
+    return Dataset.from_dict({"text": [f"good {n}" for n in range(count)], "label": ["pos", "neg"] * (count // 2)})
+
+
+def test_saved_data_sets_are_read_without_the_caches_beside_them(tmp_path):
+    DatasetDict({"train": rows(20), "dev": rows(4)}).save_to_disk(tmp_path / "saved")
+    load_from_disk(tmp_path / "saved")["train"].map(lambda row: {"n": 1})
+    rows(20).save_to_disk(tmp_path / "single", num_shards=3)
+    rows(20).save_to_disk(tmp_path / "apart" / "train")
+    rows(4).save_to_disk(tmp_path / "apart" / "test")
+    before = sorted(tmp_path.rglob("*"))
+    sizes = {"saved": {"train": 20, "validation": 4}, "single": {"train": 20}, "apart": {"train": 20, "test": 4}}
+    for name, expected in sizes.items():
+        splits = load_splits(str(tmp_path / name))
+        assert {split: len(dataset) for split, dataset in splits.items()} == expected
+        assert splits["train"]["text"][:] == rows(20)["text"][:]
+        assert len(load_splits(str(tmp_path), name)["train"]) == 20
+    assert sorted(tmp_path.rglob("*")) == before
+    with pytest.raises(UserError, match="--dataset_name"):
+        load_splits(str(tmp_path))
+
+
+def test_sentences_may_be_numbered_anew_in_each_document() -> None:
+    splits = one(sentence_id=[0, 0, 1, 1, 0, 0], words=list("abcdef"), labels=["O"] * 6)
+    assert prepare_tagging(splits).splits["train"]["words"][:] == [["a", "b"], ["c", "d"], ["e", "f"]]
+
+
+def test_a_word_of_each_sentence_in_lists_stays_as_it_is() -> None:
+    data = prepare_tagging(one(tokens=[["Ann"], ["rains"]], tags=[["B-PER"], ["O"]]))
+    assert data.splits["train"]["tokens"][:] == [["Ann"], ["rains"]]
+    written = one(tokens=["['Ann']", "['rains']"], tags=["['B-PER']", "['O']"])
+    assert prepare_tagging(written).splits["train"]["tokens"][:] == [["Ann"], ["rains"]]
+
+
+def shown(caplog: pytest.LogCaptureFixture, prepare: Any, level: int = logging.WARNING, **columns: list[Any]) -> str:
+    caplog.clear()
+    with caplog.at_level(level):
+        prepare(one(**columns))
+    return caplog.text
+
+
+@pytest.mark.parametrize(
+    ("words", "word"),
+    [
+        ([["1", "2"], ["1", "2", "3"]], "numbers"),
+        ([["2020-01-01", "12:30"], ["7", "-"]], "numbers"),
+        ([["w1", "w2"], ["w3", "w4"]], "numbers"),
+        ([["Ann"], ["sees"], ["Oslo"]], "one word"),
+        ([["我爱北京天安门"], ["今天天气很好"]], "without spaces"),
+        ([["我爱北京天安门今天天气", "很好我们一起去看看吧"], ["今天天气很好啊我们去公园"]], "without spaces"),
+        ([["ฉันรักกรุงเทพมหานคร"], ["วันนี้อากาศดีมาก"]], "without spaces"),
+        ([["w"] * 600], "one sentence"),
+    ],
+)
+def test_words_that_look_like_another_layout_are_warned_of(
+    caplog: pytest.LogCaptureFixture, words: list[list[str]], word: str
+) -> None:
+    assert word in shown(caplog, prepare_tagging, tokens=words, tags=[["O" for _ in row] for row in words])
+
+
+@pytest.mark.parametrize("name", ["answer", "is_valid", "is_selected", "split", "Split", "kfold", "sample weight"])
+@pytest.mark.parametrize("prepare", [prepare_tagging, prepare_classification])
+def test_a_column_that_chooses_rows_is_warned_of(caplog: pytest.LogCaptureFixture, name: str, prepare: Any) -> None:
+    cells = [["It", "rains"]] * 4 if prepare is prepare_tagging else ["It rains"] * 4
+    labels = [["O", "O"]] * 4 if prepare is prepare_tagging else ["a", "b", "a", "b"]
+    columns = {"tokens" if prepare is prepare_tagging else "text": cells, "labels": labels}
+    assert repr(name) in shown(caplog, prepare, **columns, **{name: ["x", "y", "x", "y"]})
+    assert not shown(caplog, prepare, **columns, **{name: ["x"] * 4})
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_split_that_loses_every_row_is_named(split: str) -> None:
+    words, texts = {"tokens": [["It", "rains"]], "tags": [["O", "B-X"]]}, {"text": ["It rains"], "label": ["a"]}
+    for prepare, cells, empty in (
+        (prepare_tagging, words, {"tokens": [[]], "tags": [[]]}),
+        (prepare_classification, texts, {"text": [" "], "label": ["a"]}),
+    ):
+        splits = one(**cells) | {split: one(**empty)["train"].cast(one(**cells)["train"].features)}
+        with pytest.raises(UserError, match=rf"\b{split} split"):
+            prepare(DatasetDict(splits), drop_empty=True)
+
+
+@pytest.mark.parametrize("prefixes", ["BIO", "BIOES", "BMESO"])
+def test_entities_are_counted_as_seqeval_counts_them(prefixes: str) -> None:
+    random = np.random.default_rng(0)
+    labels = ["O", *(f"{prefix}-{kind}" for prefix in prefixes.replace("O", "") for kind in ("X", "Y"))]
+    sentences = []
+    for length in random.integers(1, 9, 200):
+        tags: list[str] = []
+        while len(tags) < length:
+            kind, last = random.choice(["X", "Y"]), "E" if "E" in prefixes else "I"
+            inner = "M" if "M" in prefixes else "I"
+            whole = ["S"] if "S" in prefixes else ["B"]
+            tags += [["O"], [f"{whole[0]}-{kind}"], [f"B-{kind}", f"{inner}-{kind}", f"{last}-{kind}"]][
+                random.integers(3)
+            ]
+        sentences.append(tags)
+    ids = np.array([labels.index(tag) for tags in sentences for tag in tags])
+    starts = np.cumsum([0, *map(len, sentences[:-1])])
+    plain = [[tag.replace("M-", "I-") for tag in tags] for tags in sentences]
+    expected = [kind for tags in plain for kind, *_ in get_entities(tags)]
+    assert count_entities(ids, starts, labels) == {kind: expected.count(kind) for kind in ("X", "Y")}

@@ -1,4 +1,4 @@
-"""Tokenizers trained on a data set: offsets, loading without our code, alignment of words, windows, warnings."""
+"""Tokenizers trained on a data set, windows of long texts, alignment of words and labels."""
 
 import json
 import random
@@ -7,18 +7,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
 from datasets import Dataset
-from transformers import BertTokenizer, PreTrainedTokenizerFast
+from hypothesis import given
+from transformers import PreTrainedTokenizerFast
 
 from modeling_star.data.classification import tokenize_texts
 from modeling_star.data.tagging import (
-    _continuation_labels,
     predictions_to_words,
     tokenize_and_align,
 )
 from modeling_star.data.tokenizers import train_tokenizer
+from modeling_star.data.windows import NO_WORD, cut_windows, first_pieces
 
 
 KINDS = ["word", "wordpiece", "character"]
@@ -108,12 +110,6 @@ def test_data_split_by_character_and_their_text_have_the_same_tokens(kind: Any) 
         assert "[UNK]" not in tokenizer.tokenize(text)
 
 
-def test_data_split_by_words_keep_words_and_numbers_whole() -> None:
-    for texts in ([["刘", "洋", "加", "入", "NBA", "1978", "A", "B"]], ["NBA 1978年"], [["x", "NBA"], ["a", "b"]]):
-        tokenizer = train_tokenizer(texts, "character", min_frequency=1)
-        assert words_of(tokenizer, "NBA") == ["NBA"]
-
-
 def test_words_that_are_known_have_a_token_each_beyond_the_vocabulary() -> None:
     given = ["cat", "Dog", "new york", "can't", "囍", "北京", "NBA", "fox"]
     words = train_tokenizer(["a fox and a fox"], "word", vocab_size=7, min_frequency=1, known_words=given)
@@ -130,31 +126,10 @@ def test_words_that_are_known_have_a_token_each_beyond_the_vocabulary() -> None:
         train_tokenizer(["a"], "wordpiece", known_words=["b"])
 
 
-def test_unknown_latin_words_are_spelled_in_a_character_tokenizer() -> None:
-    tokenizer = train_tokenizer(["我爱北京 happy unhappy"], "character", min_frequency=1)
-    assert tokenizer.tokenize("北京happyhay") == ["北", "京", "happy", "##h", "##a", "##y"]
-
-
-def test_unknown_words_of_a_word_tokenizer_are_unknown() -> None:
-    tokenizer = train_tokenizer(["a fox and a fox", "one dog"], "word", min_frequency=2)
-    assert tokenizer.tokenize("A fox, a dog") == ["a", "fox", "[UNK]", "a", "[UNK]"]
-
-
 def test_words_split_as_in_the_penn_treebank() -> None:
     text = "He didn't say it's U.S. style, e.g. 3.14... @bob: http://a.org/b?c=d. Can't 'salt' isn'table"
     split = "He did n't say it 's U.S. style , e.g. 3.14 ... @bob : http://a.org/b?c=d . Ca n't ' salt ' isn ' table"
     assert " ".join(words_of(train_tokenizer([text], "word", min_frequency=1), text)) == split
-
-
-def test_wordpieces_spell_words_never_seen() -> None:
-    tokenizer = train_tokenizer(["the fox jumps", "the dogs jump"] * 3, "wordpiece", lower_case=False)
-    assert "".join(token.removeprefix("##") for token in tokenizer.tokenize("foxdogs")) == "foxdogs"
-    assert tokenizer.tokenize("the") == ["the"]
-
-
-def test_case_is_kept_on_request() -> None:
-    assert train_tokenizer(["Fox"], "word", min_frequency=1).tokenize("Fox FOX") == ["fox", "fox"]
-    assert train_tokenizer(["Fox"], "word", min_frequency=1, lower_case=False).tokenize("Fox FOX") == ["Fox", "[UNK]"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -224,16 +199,6 @@ def test_training_twice_gives_the_same_tokenizer(kind: str) -> None:
     assert len({train() for _ in range(5)}) == 1
 
 
-def test_training_refuses_an_unknown_kind() -> None:
-    with pytest.raises(ValueError, match="'words'"):
-        train_tokenizer(["a"], "words")
-
-
-def test_training_refuses_a_vocabulary_without_room() -> None:
-    with pytest.raises(ValueError, match="vocab_size=5"):
-        train_tokenizer(["a"], vocab_size=5)
-
-
 # Words and their labels
 
 LABELS = ["O", "B-PER", "I-PER"]
@@ -264,18 +229,6 @@ def test_all_tokens_are_labelled_on_request_with_i_after_b(pieces: PreTrainedTok
     expected = [{None: -100, 0: 0, 1: 2, 2: 2}[word] for word in word_ids]
     expected[word_ids.index(1)] = 1
     assert row["labels"] == expected
-
-
-def test_further_pieces_go_on_in_the_letters_of_the_labels() -> None:
-    assert _continuation_labels(["O", "B-x", "I-x", "B-y"]) == [0, 2, 2, 3]
-    assert _continuation_labels(["O", "B-x", "M-x", "E-x", "S-x"]) == [0, 2, 2, 3, 4]
-
-
-def test_a_pretrained_tokenizer_aligns_too() -> None:
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "new", "york", "##ers", "in"]
-    bert = BertTokenizer(vocab={token: index for index, token in enumerate(vocabulary)})
-    row = tokenize_and_align(tagged(["New", "Yorkers", "in"]), bert, LABELS)[0]
-    assert row["labels"] == [-100, 0, 1, -100, 2, -100]
 
 
 def test_words_of_nothing_or_with_spaces_keep_their_label(tokenizer: PreTrainedTokenizerFast) -> None:
@@ -322,13 +275,6 @@ def test_a_word_is_read_where_it_has_the_most_context() -> None:
     assert read == [[*"abcd"], [*"ef"], [*"ghij"]]
 
 
-def test_words_that_are_cut_off_are_filled_in_predictions(pieces: PreTrainedTokenizerFast) -> None:
-    data = tagged(["x"] * 12, ["x"] * 3, ["x"] * 10 + ["hgf"])
-    features = tokenize_and_align(data, pieces, LABELS, max_seq_length=10, split="train")
-    assert len(features) == 3
-    assert predictions_to_words(features, np.zeros((3, 10), int), ["B", "O"], fill="?")[0] == ["B"] * 8 + ["?"] * 4
-
-
 def test_predictions_return_to_their_words(pieces: PreTrainedTokenizerFast) -> None:
     rng = np.random.default_rng(0)
     sentences = [["abcdefgh"[: length % 9] for length in range(count)] for count in (25, 0, 7, 40)]
@@ -345,13 +291,6 @@ def test_predictions_return_to_their_words(pieces: PreTrainedTokenizerFast) -> N
         predictions_to_words(features, logits[:3], LABELS)
 
 
-def test_untagged_data_have_inputs_without_labels(pieces: PreTrainedTokenizerFast) -> None:
-    data = tagged(["x", "hg"], ["x"]).remove_columns("tags")
-    features = tokenize_and_align(data, pieces, LABELS, tags_column=None, max_seq_length=16)
-    assert "labels" not in features.column_names
-    assert predictions_to_words(features, np.ones((2, 16), int), LABELS) == [["B-PER"] * 2, ["B-PER"]]
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -365,30 +304,7 @@ def test_impossible_lengths_are_refused(pieces: PreTrainedTokenizerFast, change:
         tokenize_and_align(tagged(["x"]), pieces, LABELS, **change)
 
 
-def test_left_padding_is_refused() -> None:
-    tokenizer = train_tokenizer(["x"], min_frequency=1)
-    tokenizer.padding_side = "left"
-    with pytest.raises(ValueError, match='padding_side = "right"'):
-        tokenize_and_align(tagged(["x"]), tokenizer, LABELS)
-
-
 # Texts
-
-
-def test_texts_and_pairs_become_inputs_with_labels(tokenizer: PreTrainedTokenizerFast) -> None:
-    data = Dataset.from_dict({"a": ["fox", "The dogs"], "b": ["dogs", ""], "score": [0.5, 1.0]})
-    features = tokenize_texts(data, tokenizer, "a", "b", label_column="score")
-    assert features["labels"][:] == [0.5, 1.0]
-    assert features[0]["input_ids"] == tokenizer("fox", "dogs")["input_ids"]
-    assert features[0]["token_type_ids"] == [0, 0, 0, 1, 1]
-    assert set(features.column_names) == {*tokenizer.model_input_names, "labels"}
-
-
-def test_the_tokenizers_own_limit_holds() -> None:
-    tokenizer = train_tokenizer(["fox"], min_frequency=1, model_max_length=6)
-    data = Dataset.from_dict({"text": ["fox " * 9]})
-    assert len(tokenize_texts(data, tokenizer)[0]["input_ids"]) == 6
-    assert len(tokenize_texts(data, tokenizer, max_seq_length=9)[0]["input_ids"]) == 6
 
 
 def test_long_texts_are_cut(tokenizer: PreTrainedTokenizerFast) -> None:
@@ -396,3 +312,45 @@ def test_long_texts_are_cut(tokenizer: PreTrainedTokenizerFast) -> None:
     features = tokenize_texts(data, tokenizer, "a", "b", max_seq_length=8, split="train")
     assert [len(ids) for ids in features["input_ids"]] == [8, 5, 8]
     assert [sum(types) for types in features["token_type_ids"]] == [2, 2, 3]  # the longer text is cut first
+
+
+def read(count: int, limit: int, stride: int | None, from_end: bool = False) -> list[tuple[list[int], list[int]]]:
+    """The tokens of each window of a text without special tokens, and those that count."""
+    windows = cut_windows([True] * count, limit, stride, from_end=from_end)
+    return [(window.tokens.tolist(), window.tokens[window.read].tolist()) for window in windows]
+
+
+@given(
+    head=st.integers(0, 3),
+    count=st.integers(0, 40),
+    tail=st.integers(0, 2),
+    size=st.integers(1, 12),
+    stride=st.integers(0, 12),
+    from_end=st.booleans(),
+)
+def test_every_token_counts_once_where_it_has_most_context(
+    head: int, count: int, tail: int, size: int, stride: int, from_end: bool
+) -> None:
+    is_content = [False] * head + [True] * count + [False] * tail
+    windows = cut_windows(is_content, head + size + tail, stride, from_end=from_end)
+    spans = [window.tokens[head : len(window.tokens) - tail].tolist() for window in windows]
+    for window, span in zip(windows, spans, strict=True):
+        assert window.tokens.tolist() == [*range(head), *span, *range(head + count, head + count + tail)]
+        assert len(span) <= size
+    # the loop over all windows that hold a token
+    best: dict[int, tuple[int, int]] = {}
+    for number, span in enumerate(spans):
+        for token in span:
+            context = min(token - span[0], span[-1] - token)
+            if token not in best or context > best[token][0]:
+                best[token] = (context, number)
+    assert sorted(best) == list(range(head, head + count))
+    for number, window in enumerate(windows):
+        assert window.tokens[window.read].tolist() == [token for token, (_, n) in sorted(best.items()) if n == number]
+
+
+@pytest.mark.parametrize(("from_end", "expected"), [(False, [0, NO_WORD, 1]), (True, [1, 2, NO_WORD])])
+def test_of_a_truncated_text_the_words_that_are_left_count(from_end: bool, expected: list[int]) -> None:
+    words = [0, 0, 1, 1, 2, 2]
+    (window,) = cut_windows(np.ones(6, dtype=bool), 3, None, from_end=from_end)
+    assert window.words_read(first_pieces(words, [window])) == expected

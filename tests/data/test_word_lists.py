@@ -1,4 +1,4 @@
-"""Lexicons from word lists and from tokenizers."""
+"""Lexicons from word lists and from tokenizers; word vector files."""
 
 import gzip
 import re
@@ -19,7 +19,9 @@ from lexicon_samples import (
 from real_data import data_folder
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+import modeling_star
 from modeling_star.data.lexicon import Lexicon
+from modeling_star.data.vectors import read_vectors
 
 
 @pytest.fixture
@@ -142,28 +144,6 @@ def test_a_word_list_without_usable_words_is_an_error(name: str, content: bytes,
         Lexicon.from_file(path, character_tokenizer(LETTERS))
 
 
-def test_omitted_words_are_counted() -> None:
-    usable, single = ["北京", "大学", "天安门", "Ab", "aB"], ["京", "学"]
-    omitted = ["北京大学天安门", "北京大学天", "囍囍", "北囍", "囍", " ", ""]
-    lexicon = Lexicon.from_words([*usable, *omitted, *single, "北京", "囍囍"], character_tokenizer(LETTERS))
-    assert (len(lexicon), lexicon.left_out) == (4, 7)
-
-
-@pytest.mark.parametrize("maker", ["from_words", "from_file", "from_jieba", "whole_word"])
-def test_a_maximum_below_two_tokens_is_an_error(maker: str, a_package_named_jieba: Path) -> None:
-    source = {"from_words": (["北京"],), "from_file": (a_package_named_jieba / "dict.txt",)}.get(maker, ())
-    with pytest.raises(ValueError, match="max_word_length"):
-        getattr(Lexicon, maker)(*source, character_tokenizer(LETTERS), max_word_length=1)
-
-
-def test_rows_are_sorted_unique_and_padded() -> None:
-    tokenizer = character_tokenizer("abc")
-    a, b, c = (tokenizer.convert_tokens_to_ids(letter) for letter in "abc")
-    lexicon = Lexicon.from_words(["ba", "abca", "AB", "ab", "cab"], tokenizer)
-    assert lexicon.words.tolist() == [[a, b, -1, -1], [a, b, c, a], [b, a, -1, -1], [c, a, b, -1]]
-    assert lexicon.words.dtype == torch.long
-
-
 def test_tokenizing_words_together_equals_tokenizing_each_alone(minilm: PreTrainedTokenizerBase) -> None:
     minilm.add_tokens(["believ"])
     words = [
@@ -263,8 +243,82 @@ def test_special_and_added_tokens_and_line_breaks_belong_to_no_word() -> None:
     assert not outside & {i for start, length in spans for i in range(start, start + length)}
 
 
-def test_a_vocabulary_without_subword_marks_is_an_error() -> None:
-    tokenizer = character_tokenizer("abc#")
-    tokenizer.add_tokens(["##x"])
-    with pytest.raises(ValueError, match="##"):
-        Lexicon.whole_word(tokenizer)
+TAGGER = modeling_star.StarTransformerForTokenClassification
+VOCABULARY = {"tea": 0, "cup": 1, "New York": 2, "Tokyo": 3}
+
+
+def vectors(tmp_path: Path, text: str | bytes, name: str = "vectors.txt") -> Path:
+    path = tmp_path / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def test_a_file_without_any_word_of_the_vocabulary_is_an_error(tmp_path: Path) -> None:
+    path = vectors(tmp_path, "sugar 1 2\nmilk 3 4\n")
+    with pytest.raises(ValueError, match="4 vocabulary entries"):
+        TAGGER.from_embeddings(path, mode="vectors", vocabulary=VOCABULARY)
+
+
+BAD_FILES: dict[str, tuple[str | bytes, int | None, str]] = {
+    "other width": ("tea 1 2 3\n", 5, "line 1"),
+    "smaller width": ("tea 1 2 3\n", 2, "line 1"),
+    "header of another width": ("1 3\ntea 1 2\n", None, "line 2"),
+    "short line": ("tea 1 2 3\ncup 4 5\n", None, "line 2"),
+    "long line": ("tea 1 2 3\ncup 4 5 6 7\n", None, "line 2"),
+    "no number": ("tea 1 2 3\ncup 4 x 6\n", None, "'x'"),
+    "not a number": ("tea 1 2 3\ncup 4 nan 6\n", None, "'cup'"),
+    "word alone": ("tea\ncup 1 2\n", None, "line 1"),
+    "header alone": ("2 3\n", None, "no vectors"),
+    "empty lines": ("\n\n", None, "no vectors"),
+    "UTF-16": ("tea 1 2\ncup 3 4".encode("utf-16"), None, "UTF-16"),
+    "UTF-16 without a byte-order mark": ("tea 1 2\ncup 3 4".encode("utf-16-be"), None, "UTF-16"),
+    "UTF-16, packed": (gzip.compress("tea 1 2\n".encode("utf-16")), None, "UTF-16"),
+    "incomplete gzip": (gzip.compress(b"tea 1 2\n")[:-4], None, "gzip"),
+    "binary": (b"2 3\ntea \x00\x00\x80?\x00\x00\x00@\x00\x00@@\ncup ", None, "line 2"),
+}
+
+
+@pytest.mark.parametrize(("text", "width", "message"), BAD_FILES.values(), ids=BAD_FILES.keys())
+def test_a_broken_vectors_file_is_an_error(text: str | bytes, width: int | None, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_vectors(vectors(tmp_path, text), VOCABULARY, width)
+
+
+GOOD_FILES: dict[str, str | bytes] = {
+    "GloVe": "tea 1 2\ncup 3 4\nnobody 5 6\n",
+    "word2vec": "3 2\ntea 1 2\ncup 3 4\nnobody 5 6\n",
+    "fastText": "3 2 \ntea 1 2 \ncup 3 4 \nnobody 5 6 \n",
+    "tabs": "tea\t1\t2\ncup\t3\t4\n",
+    "Windows": "tea 1 2\r\ncup 3 4\r\n",
+    "byte-order mark": b"\xef\xbb\xbftea 1 2\ncup 3 4\n",
+    "other encoding": b"tea 1 2\ncaf\xe9 7 8\ncup 3 4\n",
+    "empty line at the end": "tea 1 2\ncup 3 4\n\n",
+    "no last line break": "tea 1 2\ncup 3 4",
+    "exponents": "tea 1e0 +2.0\ncup 3 4e-0\n",
+    "strange spaces": "tea 1 2\na\u00a0b 7 8\n\u0085 7 8\n\u2028 7 8\ncup 3 4\n",
+}
+
+
+@pytest.mark.parametrize("text", GOOD_FILES.values(), ids=GOOD_FILES.keys())
+def test_every_format_of_vectors_file_is_read(text: str | bytes, tmp_path: Path) -> None:
+    content = text.encode() if isinstance(text, str) else text
+    for path in (vectors(tmp_path, content), vectors(tmp_path, gzip.compress(content), "packed.txt")):
+        table, has_vector = read_vectors(path, VOCABULARY)
+        assert has_vector.tolist() == [True, True, False, False]
+        assert table.tolist() == [[1, 2], [3, 4], [0, 0], [0, 0]]
+        assert table.dtype == torch.float32
+
+
+def test_words_with_spaces_are_read(tmp_path: Path) -> None:
+    path = vectors(tmp_path, "tea 1 2\nNew York 3 4\n. . . 5 6\n")
+    table, has_vector = read_vectors(path, {**VOCABULARY, ". . .": 4})
+    assert has_vector.tolist() == [True, False, True, False, True]
+    assert table[2].tolist() == [3, 4]
+    assert table[4].tolist() == [5, 6]
+
+
+@pytest.mark.parametrize("text", ["tokyo 1 2\nTokyo 3 4\n", "Tokyo 3 4\ntokyo 1 2\n"])
+def test_the_exact_spelling_of_a_word_comes_before_its_lower_case(text: str, tmp_path: Path) -> None:
+    path = vectors(tmp_path, text)
+    table, _ = read_vectors(path, {"tokyo": 0, "Tokyo": 1, "TOKYO": 2})
+    assert table.tolist() == [[1, 2], [3, 4], [1, 2]]

@@ -1,11 +1,17 @@
-"""Metrics against hand-made cases and their libraries, and in Trainer."""
+"""Metrics against hand-made cases and their libraries, in Trainer; answers against plain loops."""
 
+import gzip
+import json
+import random
+import string
+import unicodedata
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.stats
 from datasets import Dataset
+from real_data import data_folder
 from sklearn import metrics as sklearn_metrics
 from transformers import (
     BertConfig,
@@ -18,8 +24,14 @@ from transformers import (
 
 from modeling_star.data.tagging import predictions_to_words, tokenize_and_align
 from modeling_star.data.tokenizers import train_tokenizer
-from modeling_star.evaluation.metrics import entity_report, is_entity_scheme
-from modeling_star.evaluation.task_metrics import GLUE_METRICS, metrics_for
+from modeling_star.evaluation.metrics import count_examples, entity_report, is_entity_scheme, score_counts
+from modeling_star.evaluation.squad import (
+    answer_language,
+    best_threshold,
+    score_answer,
+    score_answers,
+)
+from modeling_star.evaluation.task_metrics import metrics_for
 
 
 LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
@@ -43,10 +55,6 @@ def test_entities_are_counted_as_by_hand() -> None:
     assert result[None] == {**dict.fromkeys(("precision", "recall", "f1"), pytest.approx(1 / 3)), "support": 3}
 
 
-def test_an_entity_that_starts_with_i_counts_as_in_conlleval() -> None:
-    assert entity_report([["O", "B-PER", "I-PER"]], [["O", "I-PER", "I-PER"]])[None]["f1"] == 1.0
-
-
 @pytest.mark.parametrize(
     ("sentence", "spans"),
     [
@@ -62,11 +70,6 @@ def test_every_scheme_of_entity_tags_is_read(sentence: list[str], spans: dict[st
     result = entity_report([sentence], [sentence])
     assert {name: row["support"] for name, row in result.items() if name is not None} == spans
     assert result[None]["f1"] == 1.0
-
-
-@pytest.mark.filterwarnings("error")
-def test_data_without_entities_score_zero_without_a_warning() -> None:
-    assert entity_report([["O", "O"]], [["O", "O"]])[None] == {"precision": 0, "recall": 0, "f1": 0, "support": 0}
 
 
 @pytest.mark.parametrize(
@@ -90,12 +93,6 @@ def test_entity_tags_are_recognized(label_list: list[str], entities: bool) -> No
 
 
 # The others, against their libraries
-
-
-def test_token_scores_run_over_all_tokens() -> None:
-    truth, guess = np.array([[0, 1, -100], [0, -100, -100]]), np.array([[0, 0, 1], [0, 1, 1]])
-    result = metrics_for("tokens", ["A", "B"])(EvalPrediction(guess, truth))
-    assert result == {"accuracy": pytest.approx(2 / 3), "macro_f1": pytest.approx(0.4)}
 
 
 def test_classification_scores_equal_scikit_learn() -> None:
@@ -147,13 +144,6 @@ def test_tagging_scores_entities_and_ignores_padding() -> None:
     assert metrics.metric_for_best_model == "f1"
 
 
-def test_labels_that_name_no_entities_are_scored_by_token() -> None:
-    metrics = metrics_for("tagging", ["NOUN", "VERB"])
-    result = metrics(EvalPrediction(np.array([[0, 1, 1]]), np.array([[0, -100, 0]])))
-    assert result == {"accuracy": 0.5, "macro_f1": pytest.approx(1 / 3)}
-    assert metrics.metric_for_best_model == "accuracy"
-
-
 def test_an_entity_across_two_windows_is_one() -> None:
     truth = np.array([[-100, 0, 1, -100], [-100, -100, 2, 0], [-100, 3, -100, -100]])
     prediction = EvalPrediction(np.where(truth == 3, 0, truth.clip(0)), truth)  # it misses the second entity
@@ -162,12 +152,6 @@ def test_an_entity_across_two_windows_is_one() -> None:
     assert apart(prediction)["recall"] == pytest.approx(2 / 3)
     assert together(prediction)["recall"] == 0.5
     assert together.decode(prediction)[0] == [["O", "B-PER", "I-PER", "O"], ["B-LOC"]]
-
-
-def test_windows_of_another_data_set_are_refused() -> None:
-    metrics = metrics_for("tagging", LABELS).for_windows([0, 0, 1])
-    with pytest.raises(ValueError, match="for_windows"):
-        metrics(EvalPrediction(np.zeros((2, 3, 5)), np.zeros((2, 3), int)))
 
 
 def test_trainer_scores_the_words_that_predictions_are_put_back_on(tmp_path: Path) -> None:
@@ -195,21 +179,6 @@ def test_trainer_scores_the_words_that_predictions_are_put_back_on(tmp_path: Pat
     assert output.metrics["test_accuracy"] > 0
 
 
-def test_classification_takes_logits_and_adds_f1_for_two_labels() -> None:
-    prediction = EvalPrediction(np.array([[0.1, 2.0], [3.0, 1.0], [0.0, 1.0]]), np.array([1, 0, 0]))
-    result = metrics_for("single_label_classification", ["no", "yes"])(prediction)
-    assert result["accuracy"] == pytest.approx(2 / 3)
-    assert result["f1"] == pytest.approx(2 / 3)
-    assert "f1" not in metrics_for("single_label_classification", ["a", "b", "c"])(prediction)
-
-
-def test_regression_takes_one_column_and_several_labels_are_predicted_from_one_half() -> None:
-    result = metrics_for("regression")(EvalPrediction(np.array([[1.0], [2.0]]), np.array([1.0, 4.0])))
-    assert result["mse"] == 2.0
-    prediction = EvalPrediction(np.array([[1.0, -1.0]]), np.array([[1.0, 1.0]]))
-    assert metrics_for("multi_label_classification", ["a", "b"])(prediction)["micro_f1"] == pytest.approx(2 / 3)
-
-
 def test_glue_tasks_report_their_official_metrics() -> None:
     rng = np.random.default_rng(0)
     scores, truth = rng.normal(size=(30, 2)), rng.integers(0, 2, 30)
@@ -228,23 +197,6 @@ def test_glue_tasks_report_their_official_metrics() -> None:
     assert stsb["spearmanr"] == pytest.approx(scipy.stats.spearmanr(scores[:, 0], truth).statistic)
 
 
-@pytest.mark.parametrize("task", GLUE_METRICS)
-def test_the_metric_of_the_best_model_is_reported(task: str) -> None:
-    metrics = metrics_for(task)
-    shape = (4, 1) if task == "stsb" else (4, 2)
-    result = metrics(EvalPrediction(np.arange(np.prod(shape), dtype=float).reshape(shape), np.array([0, 1, 1, 0])))
-    assert metrics.metric_for_best_model in result
-
-
-def test_unknown_tasks_and_missing_labels_are_refused() -> None:
-    with pytest.raises(ValueError, match="nerr"):
-        metrics_for("nerr")
-    with pytest.raises(ValueError, match="names of the labels"):
-        metrics_for("tagging")
-    with pytest.raises(ValueError, match="nothing to score"):
-        metrics_for("tagging", LABELS)(EvalPrediction(np.zeros((1, 2, 5)), np.full((1, 2), -100)))
-
-
 def test_best_paths_beside_logits_are_what_is_scored() -> None:
     """As the stock Trainer gathers them of a tagger with a CRF: logits, paths and losses of rows."""
     logits = np.array([[[9.0, 0, 0], [0, 9, 0], [9, 0, 0]]])
@@ -252,3 +204,189 @@ def test_best_paths_beside_logits_are_what_is_scored() -> None:
     metrics = metrics_for("tagging", ["O", "B-PER", "I-PER"])
     assert metrics(EvalPrediction(predictions=(logits, paths, np.array([0.5])), label_ids=labels))["f1"] == 1
     assert metrics(EvalPrediction(predictions=logits, label_ids=labels))["f1"] == 0
+
+
+# Another implementation: no regular expressions, no tables, loops only
+
+
+def is_chinese(sign: str) -> bool:
+    return unicodedata.name(sign, "").startswith(("CJK UNIFIED", "CJK COMPATIBILITY IDEO", "HIRAGANA", "KATAKANA"))
+
+
+def plain_chinese(text: str) -> str:
+    kept = ""
+    for sign in text.lower().strip():
+        if sign not in "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』":
+            kept += sign
+    return kept
+
+
+def pieces_chinese(text: str) -> list[str]:
+    found: list[str] = []
+    word = ""
+    signs = plain_chinese(text)
+    for place, sign in enumerate(signs):
+        joins = sign.isalnum() or sign == "_"
+        after = signs[place + 1] if place + 1 < len(signs) else ""
+        # A point inside a number.
+        inside = sign in ".," and word[-1:].isdecimal() and after.isdecimal()
+        if (joins and not is_chinese(sign)) or inside:
+            word += sign
+            continue
+        if word:
+            found.append(word)
+            word = ""
+        if not sign.isspace():
+            found.append(sign)
+    return [*found, word] if word else found
+
+
+def plain_english(text: str) -> list[str]:
+    kept = ""
+    for sign in text.lower():
+        if sign not in string.punctuation:
+            kept += sign
+    return [word for word in kept.split() if word not in ("a", "an", "the")]
+
+
+def longest_common_run(one: list[str], other: list[str]) -> int:
+    best = 0
+    for i in range(len(one)):
+        for j in range(len(other)):
+            length = 0
+            while i + length < len(one) and j + length < len(other) and one[i + length] == other[j + length]:
+                length += 1
+            best = max(best, length)
+    return best
+
+
+def score_chinese(predicted: str, answers: list[str]) -> tuple[float, float]:
+    exact = any(plain_chinese(predicted) == plain_chinese(answer) for answer in answers)
+    best = 0.0
+    for answer in answers:
+        one, other = pieces_chinese(predicted), pieces_chinese(answer)
+        run = longest_common_run(one, other)
+        if run:
+            precision, recall = run / len(one), run / len(other)
+            best = max(best, 2 * precision * recall / (precision + recall))
+    return float(exact), best
+
+
+def score_english(predicted: str, answers: list[str]) -> tuple[float, float]:
+    guess = plain_english(predicted)
+    best = 0.0
+    for answer in answers:
+        left = plain_english(answer)
+        size, shared = len(left), 0
+        for word in guess:
+            if word in left:
+                left.remove(word)
+                shared += 1
+        if shared:
+            best = max(best, 2 * shared / (len(guess) + size))
+    return float(any(guess == plain_english(answer) for answer in answers)), best
+
+
+def changed(answer: str, start: int, context: str, others: list[str], kind: int, draw: random.Random) -> str:
+    """A prediction that is right, nearly right or wrong, in one of ten ways."""
+    end = start + len(answer)
+    ways = [
+        answer,
+        answer[1:],
+        answer[: max(1, len(answer) // 2)],
+        context[max(0, start - 3) : end],
+        context[start : end + 4],
+        "「" + answer.upper() + "」。",
+        " " + answer + " ",
+        answer[::-1],
+        draw.choice(others),
+        "",
+    ]
+    return ways[kind % len(ways)]
+
+
+@pytest.fixture(scope="module")
+def drcd() -> list[dict]:
+    with gzip.open(data_folder("drcd") / "test.jsonl.gz", "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def test_all_of_drcds_test_questions_are_scored_as_plain_loops_score_them(drcd: list[dict]) -> None:
+    assert len(drcd) == 3493
+    draw = random.Random(0)
+    others = [row["answers"]["text"][0] for row in drcd]
+    predictions, references = [], []
+    for number, row in enumerate(drcd):
+        answers = row["answers"]
+        place = draw.randrange(len(answers["text"]))
+        predictions.append(
+            changed(answers["text"][place], answers["answer_start"][place], row["context"], others, number, draw)
+        )
+        references.append(answers["text"])
+    exact, f1 = score_answers(predictions, references, "zh")
+    expected = [score_chinese(guess, answers) for guess, answers in zip(predictions, references, strict=True)]
+    assert exact.tolist() == [one for one, _ in expected]
+    np.testing.assert_allclose(f1, [one for _, one in expected], rtol=0, atol=1e-12)
+    # The perturbed predictions reach all there is to reach.
+    assert 0.2 < exact.mean() < 0.5 < f1.mean() < 0.8
+    assert ((f1 > 0) & (f1 < 1)).sum() > 700
+    assert answer_language(answer for answers in references for answer in answers) == "zh"
+    counts = count_examples("answer_f1", references, predictions)
+    assert score_counts("answer_f1", counts) == pytest.approx(f1.mean())
+    assert score_counts("answer_em", counts) == pytest.approx(exact.mean())
+
+
+def test_english_answers_are_scored_as_plain_loops_score_them() -> None:
+    draw = random.Random(1)
+    words = ["The", "a", "cat", "cats", "U.S.", "dog's", "an", "and", "3.5%", "theme", "Cat", ",", "well-known"]
+    for _ in range(500):
+        answers = [" ".join(draw.choices(words, k=draw.randint(1, 5))) for _ in range(draw.randint(1, 3))]
+        guess = draw.choice([draw.choice(answers), " ".join(draw.choices(words, k=draw.randint(1, 5)))])
+        if not all(map(plain_english, [guess, *answers])):
+            continue  # nothing but articles and punctuation: SQuAD 1.1 and 2.0 disagree
+        assert score_answer(guess, answers, "en") == pytest.approx(score_english(guess, answers))
+
+
+# Cases
+
+
+@pytest.mark.parametrize(
+    ("predicted", "answers", "language", "exact", "f1"),
+    [
+        ("The Cat!", ["cat", "dog"], "en", 1, 1),
+        ("a big cat", ["cat"], "en", 0, 2 / 3),
+        ("cat big", ["big cat"], "en", 0, 1),  # a bag of words
+        ("cat cat", ["cat"], "en", 0, 2 / 3),
+        ("3.5", ["35"], "en", 1, 1),
+        ("dog", ["cat"], "en", 0, 0),
+        ("《八篇书》", ["八篇书"], "zh", 1, 1),
+        ("书八篇", ["八篇书"], "zh", 0, 2 / 3),  # the longest run, not a bag
+        ("IBM公司", ["ibm"], "zh", 0, 2 / 4),
+        ("ib", ["IBM"], "zh", 0, 0),  # a Latin word is whole
+        ("3.5公尺", ["3.5公里"], "zh", 0, 2 / 3),
+        ("1986年2月2日", ["1986年"], "zh", 0, 2 * 2 / 8),
+        ("", [], "en", 1, 1),
+        ("cat", [], "en", 0, 0),
+        ("", ["cat"], "zh", 0, 0),
+        ("", ["the"], "en", 1, 1),  # an answer of nothing but an article is none
+    ],
+)
+def test_cases(predicted: str, answers: list[str], language: str, exact: float, f1: float) -> None:
+    assert score_answer(predicted, answers, language) == pytest.approx((exact, f1))
+
+
+def test_the_best_threshold_is_that_of_trying_them_all() -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(200):
+        count = int(draw.integers(1, 12))
+        has_answer = draw.random(count) < 0.6
+        scores = np.where(has_answer, draw.random(count).round(1), 0.0)
+        differences = draw.integers(-3, 4, count) / 2
+
+        def mean(threshold: float) -> float:
+            answered = differences <= threshold  # noqa: B023
+            return float(np.where(answered, scores, ~has_answer).mean())  # noqa: B023
+
+        best, threshold = best_threshold(scores, has_answer, differences)
+        assert best == pytest.approx(max(mean(one) for one in [-10.0, *differences]))
+        assert mean(threshold) == pytest.approx(best)

@@ -1,28 +1,36 @@
-"""Markdown tables and plots of a run."""
+"""Markdown tables, plots and the page of mistakes of a run."""
 
-import os
 import re
 from pathlib import Path
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import given
 from matplotlib.figure import Figure
+from seqeval.metrics.sequence_labeling import get_entities
 from sklearn.metrics import f1_score, precision_recall_fscore_support
 
+from modeling_star.data.entities import EntityGroups
 from modeling_star.evaluation import reports
-from modeling_star.evaluation.metrics import entity_report
+from modeling_star.evaluation.error_page import (
+    MOST_MISTAKES,
+    Confusion,
+    Mistake,
+    write_error_page,
+)
+from modeling_star.evaluation.metrics import entities_in, entity_report
 from modeling_star.evaluation.reports import (
     baseline_lines,
     classes_report,
     labels_report,
-    markdown_table,
-    metrics_only,
     per_entity_table,
     plot_training_curves,
     score_lines,
     seeds_table,
     summarize_seeds,
 )
+from modeling_star.models.tag_schemes import entity_tag
 
 
 LOG = [
@@ -55,17 +63,6 @@ def is_png(path: Path) -> bool:
 
 
 # Tables
-
-
-def test_tables_format_numbers_and_escape_bars() -> None:
-    table = markdown_table(["name", "value"], [["a|b", 0.12345], ["c\nd", 12345], ["e", "x"]])
-    assert table.splitlines() == [
-        "| name | value |",
-        "| :-- | --: |",
-        "| a\\|b | 0.1235 |",
-        "| c d | 12,345 |",
-        "| e | x |",
-    ]
 
 
 def test_entity_table_has_a_row_for_each_type_and_one_for_all() -> None:
@@ -113,16 +110,6 @@ def test_several_labels_are_scored_each_as_scikit_learn_does() -> None:
     assert lines[5].startswith("| **mean** |")
 
 
-def test_of_many_classes_the_most_frequent_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reports, "MOST_LABELS", 21)
-    labels = [f"class{number}" for number in range(40)]
-    truth = [*range(40), *range(20, 40)]
-    scores, counts = classes_report(truth, truth, labels).split("\n\n")
-    assert [line.split(" | ")[0] for line in scores.splitlines()[2:22]] == [f"| class{n}" for n in (0, *range(20, 39))]
-    assert "**mean** (40 classes, the most frequent above)" in scores
-    assert counts.splitlines()[-1].startswith("| other (20) | ")
-
-
 def test_seeds_are_summarized_by_mean_and_sample_deviation() -> None:
     results = {1: {"f1": 0.5, "note": "x", "extra": 1.0}, 2: {"f1": 0.7, "note": "y"}, 3: {"f1": np.float64(0.6)}}
     summary = summarize_seeds(results)
@@ -135,18 +122,6 @@ def test_seeds_are_summarized_by_mean_and_sample_deviation() -> None:
         "| **mean** | 0.6000 |",
         "| **standard deviation** | 0.1000 |",
     ]
-
-
-def test_timings_and_counts_are_not_among_the_metrics() -> None:
-    logged = {"test_f1": 0.5, "test_loss": 1.0, "test_runtime": 2.0, "test_steps_per_second": 3.0, "eval_f1": 0.1}
-    assert metrics_only(logged | {"test_samples": 4, "epoch": 5.0, "test_name": "x"}, "test_") == {"f1": 0.5}
-    timings = {"eval_model_preparation_time": 1.0, "train_mem_gpu_alloc_delta": 1.0, "eval_loss": 1.0}
-    types = {"eval_arrive_time_f1": 0.25, "eval_glossary_f1": 0.5, "eval_time_precision": 1.0}
-    assert metrics_only(timings | types, "eval_") == {
-        "arrive_time_f1": 0.25,
-        "glossary_f1": 0.5,
-        "time_precision": 1.0,
-    }
 
 
 # Plots
@@ -166,11 +141,6 @@ def test_training_curves_show_losses_and_the_metric(tmp_path: Path, drawn: list[
     assert metric.get_ylabel() == "validation f1"
 
 
-def test_the_first_metric_is_drawn_when_none_is_named(tmp_path: Path, drawn: list[Figure]) -> None:
-    plot_training_curves(LOG, tmp_path / "curves.png", greater_is_better=False)
-    assert drawn[0].axes[1].get_title() == "best 0.5000 at step 20"
-
-
 def test_curves_of_a_resumed_run_go_forward(tmp_path: Path, drawn: list[Figure]) -> None:
     log = [
         {"loss": 3.0, "step": 1},
@@ -181,16 +151,6 @@ def test_curves_of_a_resumed_run_go_forward(tmp_path: Path, drawn: list[Figure])
     plot_training_curves(log, tmp_path / "curves.png")
     assert drawn[0].axes[0].lines[0].get_xydata().tolist() == [[1, 3.0], [2, 9.0]]
     assert len(drawn[0].axes) == 1
-
-
-def test_nothing_logged_draws_nothing(tmp_path: Path) -> None:
-    assert plot_training_curves([{"train_runtime": 1.0, "step": 3}], tmp_path / "curves.png") is None
-    assert os.listdir(tmp_path) == []
-
-
-def test_equal_runs_draw_equal_files(tmp_path: Path) -> None:
-    paths = [plot_training_curves(LOG, tmp_path / name, "f1") for name in ("a.png", "b.png")]
-    assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
 def test_a_model_and_its_baseline_are_in_one_line_for_each_split() -> None:
@@ -208,3 +168,51 @@ def test_a_model_and_its_baseline_are_in_one_line_for_each_split() -> None:
     assert score_lines({"test_f1": 0.5, "train_samples": 9}, "f1"), "a run of TF-IDF alone counts no rows"
     seeds = {seed: {"eval_f1": seed / 4, "tfidf_eval_f1": 0.5, "eval_samples": 8} for seed in (1, 2)}
     assert baseline_lines(summarize_seeds(seeds), "f1") == baseline_lines({**seeds[1], "eval_f1": 0.375}, "f1")
+
+
+def rows_of_page(page: str) -> list[list[str]]:
+    """The rows of the table of mistakes, without tags."""
+    rows = re.findall(r"<tr><td>(.*?)</tr>", page, re.DOTALL)
+    return [[re.sub(r"<[^>]*>", "", cell).strip() for cell in row.split("<td>")] for row in rows]
+
+
+def test_the_worst_row_comes_first_and_the_page_is_whole_and_escaped(tmp_path: Path) -> None:
+    losses = {place: float(place % 7) for place in range(MOST_MISTAKES + 50)}
+
+    def mistake(place: int) -> Mistake:
+        return Mistake(place, [("a <b> ", False), ("word", True)], [str(losses[place])], ["x"])
+
+    confusion = Confusion(np.array([[3, 1], [0, 0]]), ["yes", "no"], ["yes", "no"])
+    page = write_error_page(tmp_path / "page.html", "Title", 1000, losses, mistake, confusion, "by loss").read_text()
+    rows = rows_of_page(page)
+    assert len(rows) == MOST_MISTAKES
+    shown = [float(row[2]) for row in rows]
+    assert shown == sorted(losses.values(), reverse=True)[:MOST_MISTAKES]
+    assert "a &lt;b&gt; <mark>word</mark>" in page
+    assert "250 of 1,000 rows" in page
+    assert "75.0 %" in page
+    assert "http" not in page
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        "O B-X I-X B-Y I-Y",
+        "O I-X I-Y B-X",
+        "O B-X I-X E-X S-X B-Y I-Y E-Y S-Y",
+        "O B-X I-X L-X U-X",
+        "O B-X M-X E-X S-X",
+        "O B-X M-X E-X W-X",
+        "B M E S",
+        "O B I",
+        "O B-A-b I-A-b B-A I-A",
+    ],
+)
+@given(data=st.data())
+def test_entities_are_those_that_seqeval_counts(names: str, data: st.DataObject) -> None:
+    labels = data.draw(st.lists(st.sampled_from(names.split()), max_size=9))
+    known = [entity_tag(label) or entity_tag(f"{label}-word") for label in labels]  # the letters that seqeval reads
+    found = get_entities(["-".join(filter(None, tag)) for tag in known])
+    assert entities_in([labels]) == [{(kind, first, last + 1) for kind, first, last in found}]
+    groups = EntityGroups(names.split())
+    assert entities_in([labels]) == [set(groups(groups.numbers(labels)))]

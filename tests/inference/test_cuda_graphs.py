@@ -69,19 +69,6 @@ def test_where_shapes_are_fixed_outputs_are_the_same(name: str, kernels_used: st
     check()
 
 
-@torch.no_grad()
-def test_constants_of_fixed_shapes_are_in_the_given_dictionary() -> None:
-    model = model_of("BiG")
-    constants: dict[Any, Any] = {}
-    inputs = random_batch(padded([3, 5], 5, "right")).inputs()
-    with fixed_shapes(constants):
-        model(**inputs)
-        known = dict(constants)
-        model(**inputs)
-    assert known
-    assert all(constants[key] is known[key] for key in constants)
-
-
 # ------ widths
 
 
@@ -98,20 +85,6 @@ def test_padded_widths_compute_the_same(name: str, kernels_used: str) -> None:
         expected = named_outputs(model(**inputs))
     with setting(kernels_used):
         assert_close(named_outputs(wide(**inputs)), expected, TOLERANCE)
-
-
-@torch.no_grad()
-def test_a_copy_with_padded_widths_leaves_the_model_alone() -> None:
-    model = model_of("Star", dtype=torch.bfloat16, hidden_size=10)
-    before = {name: x.clone() for name, x in model.state_dict().items()}
-    aligned(model)
-    assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
-    assert model.state_dict().keys() == before.keys()
-
-
-def test_widths_of_float32_are_kept() -> None:
-    model = model_of("Star", hidden_size=10)
-    assert [p.shape for p in aligned(model).parameters()] == [p.shape for p in model.parameters()]
 
 
 # ------ graphs

@@ -92,22 +92,6 @@ def test_attributions_contain_what_characters_and_vectors_of_words_add(fields: d
     assert all(found.values[1:-1])
 
 
-def test_attributions_contain_what_the_ngrams_add(tmp_path: Path) -> None:
-    predictor = saved(tmp_path, "StarTransformer", "ForSequenceClassification", ngram_buckets=64)
-    [with_ngrams] = explain(predictor, TEXT).attributions
-    ids = TOKENIZER(TEXT, return_tensors="pt")["input_ids"]
-    label = predictor.model.config.label2id[with_ngrams.label]
-    with torch.no_grad():
-        added = predictor.model.classifier.ngrams(ids, None)[0, label]
-        predictor.model.classifier.ngrams.weight[:, label] = 0
-        for other in set(range(predictor.model.config.num_labels)) - {label}:
-            predictor.model.classifier.ngrams.weight[:, other] = -10  # the class stays the best
-    [without] = explain(predictor, TEXT).attributions
-    assert without.label == with_ngrams.label
-    assert with_ngrams.difference - without.difference == pytest.approx(float(added), abs=1e-4)
-    assert sum(with_ngrams.values) - sum(without.values) == pytest.approx(float(added), abs=1e-4)
-
-
 def test_a_vote_is_explained_by_both_of_its_models(tmp_path: Path) -> None:
     predictor = saved(tmp_path, "StarTransformer", "ForSequenceClassification")
     [alone] = explain(predictor, TEXT).attributions
@@ -160,24 +144,6 @@ def test_the_page_is_whole_and_escaped(
     assert "<b>" not in html.replace("<b class=for>", "")
     assert "http" not in html
     assert str(page) in capsys.readouterr().out
-
-
-def test_nothing_is_overwritten_and_the_error_names_a_free_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("explain.html", "explain-2.html"):
-        Path(name).write_text("kept", encoding="utf-8")
-    for flags in ([], ["--output_file", "explain.html"]):
-        monkeypatch.setattr(sys, "argv", ["explain", "no/model", TEXT, *flags])
-        with pytest.raises(SystemExit) as stopped:
-            command.main()
-        assert stopped.value.code == 2
-        assert "--output_file explain-3.html" in capsys.readouterr().err
-    assert {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == {
-        "explain.html": "kept",
-        "explain-2.html": "kept",
-    }
 
 
 def test_the_demo_shows_classes_or_entities_and_what_they_follow_from(tmp_path: Path) -> None:

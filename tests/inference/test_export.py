@@ -1,6 +1,7 @@
-"""Exported models in ONNX Runtime: outputs at any batch size, length and right padding; the folder of an export."""
+"""Exported models: the outputs of ONNX Runtime at any shape, the folder, and predictions without torch."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,15 +13,16 @@ import pytest
 import torch
 from common import TINY, lexicon_of, some_words, tiny_model
 from samples import embedded_model, word_tokenizer
-from saved_models import saved
+from saved_models import SCHEMES, TEXTS, saved, with_vocabulary
+from script_runner import ROOT
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from modeling_star.commands import export as command
 from modeling_star.errors import UserError
-from modeling_star.inference import export, onnx_runtime
-from modeling_star.inference.export import export_onnx
+from modeling_star.inference import Predictor, export, onnx_runtime
+from modeling_star.inference.export import export_onnx, load, write_export
 from modeling_star.training.build import STAR_PLUS
 
 
@@ -205,3 +207,101 @@ def test_a_page_is_refused_for_what_its_script_cannot_read(
     with pytest.raises(UserError, match=reason):
         export.write_export(model, tokenizer, tmp_path / "page", web=True)
     assert not (tmp_path / "page").exists()
+
+
+CLASSES = {"id2label": {0: "bad", 1: "good", 2: "so"}}
+ENTITIES = {"id2label": dict(enumerate(SCHEMES["iob"])), "use_crf": True}
+LONG = " ".join(TEXTS * 3)  # longer than the models take
+
+
+def exported(folder: Path) -> Path:
+    output = folder.with_name(f"{folder.name}-onnx")
+    write_export(*load(str(folder)), output)
+    return output
+
+
+@pytest.fixture(scope="module")
+def crf_tagger(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The folder of a tagger with a CRF and a temperature, and that of its export."""
+    fields = {**ENTITIES, "calibration_temperature": 1.7}
+    folder = saved(tmp_path_factory.mktemp("tagger") / "model", "TokenClassification", **fields)
+    return with_vocabulary(folder), exported(folder)
+
+
+def test_an_export_has_the_temperature_and_all_spans(crf_tagger: tuple[Path, Path]) -> None:
+    folder, output = crf_tagger
+    counts = []
+    for options in ({}, {"min_probability": 0.1}, {"min_probability": 0.02}):
+        expected = Predictor(folder, **options).predict([*TEXTS, LONG])
+        for (_, found), (_, entities) in zip(
+            Predictor(output, **options).predict([*TEXTS, LONG]), expected, strict=True
+        ):
+            assert [(e["label"], e["start"], e["end"]) for e in found] == [
+                (e["label"], e["start"], e["end"]) for e in entities
+            ]
+            assert [e["score"] for e in found] == pytest.approx([e["score"] for e in entities], abs=1e-5)
+        counts.append(sum(len(found) for _, found in expected))
+    few, many, most = counts
+    assert few < many < most
+
+
+def test_the_command_needs_four_small_packages(tmp_path: Path) -> None:
+    """Typed texts, and files of each kind but parquet; with a folder where other packages cannot be imported."""
+    folder = saved(tmp_path / "model", "SequenceClassification", **CLASSES)
+    output, blocked, reviews = exported(folder), tmp_path / "blocked", tmp_path / "in.csv"
+    blocked.mkdir()
+    for name in ("torch", "transformers", "huggingface_hub", "safetensors", "datasets", "pyarrow", "pandas"):
+        (blocked / f"{name}.py").write_text("raise AssertionError('imported')", encoding="utf-8")
+    reviews.write_text("id,text\n" + "".join(f'{n},"{text}"\n' for n, text in enumerate(TEXTS)), encoding="utf-8")
+    environment = {"PYTHONPATH": f"{blocked}:{ROOT}", "HOME": str(tmp_path)}
+
+    def run(*arguments: Any) -> str:
+        typed = [sys.executable, "-m", "modeling_star", "predict", *map(str, arguments)]
+        return subprocess.run(typed, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    expected = [found for _, found in Predictor(folder).predict(TEXTS)]
+    assert run(output, TEXTS[0]).splitlines()[1].split()[0] == expected[0][0]["label"]
+    assert "5 rows" in run(output / "model.onnx", "--file", reviews, "--output_file", "out.csv")
+    rows = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()
+    assert rows[0] == "id,text,label,score"
+    assert [row.split(",")[-2] for row in rows[1:]] == [found[0]["label"] for found in expected]
+    run(output, "--file", "out.csv", "--output_file", "out.tsv")
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS), encoding="utf-8")
+    run(output, "--file", "in.jsonl", "--output_file", "out.jsonl")
+    lines = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["label"] for line in lines] == [found[0]["label"] for found in expected]
+
+
+@pytest.mark.parametrize("damage", ["config.json", "model.onnx"])
+def test_a_damaged_export_is_named(damage: str, tmp_path: Path) -> None:
+    fields = {"architectures": ["XForTokenClassification"], "id2label": {"0": "O"}}
+    for name in ("config.json", "model.onnx"):
+        (tmp_path / name).write_text(json.dumps(fields), encoding="utf-8")
+    (tmp_path / damage).write_bytes(b"\x00")
+    with pytest.raises(UserError, match=damage):
+        Predictor(tmp_path).load()
+
+
+def test_tables_of_a_crf_that_are_missing_or_wrong_are_named(crf_tagger: tuple[Path, Path], tmp_path: Path) -> None:
+    output = shutil.copytree(crf_tagger[1], tmp_path / "copy")
+    path = output / "crf.json"
+    tables = json.loads(path.read_text(encoding="utf-8"))
+    fewer = {**tables, "transitions": [row[1:] for row in tables["transitions"][1:]]}
+    outside = {**tables, "carry_no_tag": [tables["vocab_size"]]}
+    for text in ("", "[]", "{}", json.dumps(fewer), json.dumps(outside)):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(UserError, match=r"crf\.json"):
+            Predictor(output).load()
+    path.unlink()
+    with pytest.raises(UserError, match=r"crf\.json"):
+        Predictor(output).predict(TEXTS)
+    path.write_text(json.dumps(tables), encoding="utf-8")
+    assert Predictor(output).score_is == "span probability"
+
+
+def test_a_model_for_questions_is_refused_with_what_answers_them(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"")
+    fields = {"architectures": ["StarTransformerForQuestionAnswering"], "id2label": {"0": "a", "1": "b"}}
+    (tmp_path / "config.json").write_text(json.dumps(fields), encoding="utf-8")
+    with pytest.raises(UserError, match=r"predict\.py --pairs"):
+        Predictor(tmp_path)

@@ -15,7 +15,6 @@ from saved_models import SCHEMES, TEXTS, saved
 
 from modeling_star.commands import predict
 from modeling_star.data.readers import read_file
-from modeling_star.errors import UserError
 from modeling_star.inference import Predictor, prediction_files
 
 
@@ -93,33 +92,6 @@ def test_the_columns_of_the_input_are_kept_beside_label_and_score(
         assert len(read_file(output)) == 3
 
 
-def test_columns_that_the_output_needs_are_renamed_and_named(
-    classifier: Path, run: Callable[..., tuple[str, str]], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    given = [{"index": 5, "found": "x", "text": "Ada", "input_index": 6, "score": 7, "predicted_score": 8}]
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in given), encoding="utf-8")
-    run(classifier, "--file", tmp_path / "in.jsonl", "--output_file", tmp_path / "out.jsonl")
-    (row,) = rows_of(tmp_path / "out.jsonl")
-    own = {"input_index_2": 5, "input_found": "x", "text": "Ada", "input_index": 6, "score": 7, "predicted_score": 8}
-    assert {name: row[name] for name in own} == own
-    assert row["index"] == 0
-    assert row["predicted_score_2"] == row["found"][0]["score"]
-    for name in ("input_index_2", "input_found", "predicted_score_2"):
-        assert name in caplog.text
-
-
-def test_progress_in_a_file_shares_no_line_with_predictions(
-    classifier: Path, reviews: Path, run: Callable[..., tuple[str, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert "texts/s" not in run(classifier, "--file", reviews)[1], "the work is short"
-    monkeypatch.setattr("modeling_star.commands.predict._SECONDS_OF_A_LINE", -1)
-    monkeypatch.setattr(prediction_files, "TEXTS_OF_WINDOW", 1)
-    monkeypatch.setattr(sys, "stderr", sys.stdout)  # as 2>&1
-    lines = run(classifier, "--file", reviews)[0].split("\n")
-    assert any("texts/s" in line for line in lines)
-    assert {row["Review"] for row in REVIEWS} <= {*lines}
-
-
 @pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
 def test_entities_of_words_have_the_text_of_their_offsets(
     ending: str, run: Callable[..., tuple[str, str]], tmp_path: Path
@@ -187,20 +159,6 @@ def test_several_labels_are_a_list_that_training_reads(run: Callable[..., tuple[
     assert len({*map(len, expected)}) > 1
 
 
-@pytest.mark.parametrize(
-    ("problem", "names"), [({"num_labels": 1, "problem_type": "regression"}, ["value"]), ({}, ["label", "score"])]
-)
-def test_lines_of_text_become_a_table(
-    problem: dict[str, Any], names: list[str], run: Callable[..., tuple[str, str]], tmp_path: Path
-) -> None:
-    folder = saved(tmp_path / "model", "SequenceClassification", **problem)
-    (tmp_path / "in.txt").write_text("a, b\nc\n", encoding="utf-8")
-    run(folder, "--file", tmp_path / "in.txt", "--output_file", tmp_path / "out.csv")
-    rows = rows_of(tmp_path / "out.csv")
-    assert list(rows[0]) == ["text", *names]
-    assert [row["text"] for row in rows] == ["a, b", "c"]
-
-
 def test_an_answer_is_beside_its_question(run: Callable[..., tuple[str, str]], tmp_path: Path) -> None:
     folder = saved(tmp_path / "model", "QuestionAnswering")
     (tmp_path / "in.csv").write_text("id,context,question\n1,Ada met Charles,Who met?\n", encoding="utf-8")
@@ -232,31 +190,3 @@ def test_refusals_come_before_a_model_is_loaded(
         predict.main()
     assert (reviews.parent / "exists.csv").read_text(encoding="utf-8") == "mine"
     assert not list(reviews.parent.glob("*.parts"))
-
-
-def test_a_changed_column_is_another_input(
-    classifier: Path, reviews: Path, run: Callable[..., tuple[str, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(prediction_files, "TEXTS_OF_WINDOW", 1)
-    output = reviews.with_name("out.csv")
-    command = (classifier, "--file", reviews, "--text_column_name=Review", "--output_file", output)
-    texts = iter(range(2))
-    predict_texts = Predictor._predict
-
-    def dying(self: Predictor, given: Any, numbers: Any) -> Any:
-        if next(texts, None) is None:
-            raise UserError("ends after two parts")
-        return predict_texts(self, given, numbers)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Predictor, "_predict", dying)
-        with pytest.raises(SystemExit):
-            run(*command)
-    assert len(list(output.with_name("out.csv.parts").glob("*.csv"))) == 2
-    content = reviews.read_bytes()
-    reviews.write_bytes(content.replace(b"007", b"008"))
-    with pytest.raises(SystemExit, match="input has changed"):
-        run(*command)
-    reviews.write_bytes(content)
-    run(*command)
-    assert [row["id"] for row in rows_of(output)] == ["007", "1", "1e3"]

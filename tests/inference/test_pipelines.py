@@ -13,12 +13,12 @@ from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import STEMS, named_labels, word_tokenizer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch_modes import LargestTensor
 from transformers import (
     AutoTokenizer,
-    BertConfig,
-    BertForQuestionAnswering,
     PreTrainedModel,
+    PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
     pipeline,
 )
@@ -26,10 +26,12 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 import modeling_star
 from modeling_star import answer_question
-from modeling_star.data.entities import EntityGroups, aggregation_for, is_plain_iob
+from modeling_star.data.entities import EntityGroups, aggregation_for
+from modeling_star.data.question_windows import QuestionWindow, encode_windows
 from modeling_star.data.tagging import predictions_to_words, tokenize_and_align
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.inference.pipelines import BestPathPipeline, logits_along
+from modeling_star.inference.question_answering import Answer, find_answers
 
 
 # Words and their tags; each word has one tag, so that a tiny model learns it in a moment.
@@ -58,18 +60,6 @@ def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Pat
     return str(folder)
 
 
-def entities_of(text: str) -> list[tuple[str, str]]:
-    """Entities that TAGGED puts into a text: kind and words."""
-    entities: list[list[str]] = []
-    for word in text.split():
-        tag = TAGGED[word]
-        if tag.startswith("B-"):
-            entities.append([tag[2:], word])
-        elif tag.startswith("I-"):
-            entities[-1][1] += f" {word}"
-    return [(kind, words) for kind, words in entities]
-
-
 @pytest.fixture(scope="module")
 def tagger(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A saved tagger that has learned TAGGED by heart."""
@@ -94,29 +84,6 @@ def tagger(tmp_path_factory: pytest.TempPathFactory) -> str:
 # ------ token-classification
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 4])
-def test_entities_are_slices_of_the_text(tagger: str, batch_size: int) -> None:
-    pipe = pipeline("token-classification", model=tagger, aggregation_strategy="simple")
-    for text, entities in zip(TEXTS, pipe(TEXTS, batch_size=batch_size), strict=True):
-        spans = [(entity["entity_group"], text[entity["start"] : entity["end"]]) for entity in entities]
-        assert spans == entities_of(text)
-        assert all(entity["word"] == text[entity["start"] : entity["end"]] for entity in entities)
-        assert all(entity["score"] > 0.5 for entity in entities)
-
-
-def test_batch_mates_do_not_change_the_scores_of_a_pipeline(tagger: str) -> None:
-    pipe = pipeline("token-classification", model=tagger, aggregation_strategy="simple")
-    alone = [entity["score"] for text in TEXTS for entity in pipe(text)]
-    together = [entity["score"] for entities in pipe(TEXTS, batch_size=len(TEXTS)) for entity in entities]
-    assert alone == pytest.approx(together, abs=1e-6)
-
-
-@pytest.mark.parametrize(("kind", "expected"), [("word", "simple"), ("wordpiece", "first"), ("character", "first")])
-def test_what_is_put_together_follows_from_the_tokenizer(kind: Any, expected: str) -> None:
-    tokenizer = train_tokenizer(["Ada met Lovelaces in 北京 and lives"] * 3, kind, vocab_size=40)
-    assert aggregation_for(tokenizer) == expected
-
-
 def test_a_text_without_tokens_has_no_entities(tagger: str) -> None:
     options = {"pipeline_class": BestPathPipeline, "aggregation_strategy": "first"}
     assert pipeline("token-classification", tagger, **options)([" ", "London"])[0] == []
@@ -129,14 +96,6 @@ def test_entities_end_where_the_word_does_also_without_a_blank(tagger: str) -> N
     text = "Ada Lovelace met Charles Babbage in London."
     spans = [text[entity["start"] : entity["end"]] for entity in pipe(text)]
     assert spans == ["Ada Lovelace", "Charles Babbage", "London"]
-
-
-@pytest.mark.parametrize(
-    ("labels", "expected"),
-    [("O B-x I-x", True), ("O I-x", True), ("O B-x M-x E-x", False), ("O S-x", False), ("O x", False), ("B-", False)],
-)
-def test_labels_that_the_stock_pipeline_reads_rightly(labels: str, expected: bool) -> None:
-    assert is_plain_iob(labels.split()) == expected
 
 
 @pytest.mark.parametrize(
@@ -157,11 +116,10 @@ def test_entities_of_every_scheme_are_put_together(labels: str, tags: str, expec
     assert [f"{kind} {first} {last - 1}" for kind, first, last in groups(groups.numbers(tags.split()))] == expected
 
 
-@pytest.mark.parametrize("batch_size", [1, 3])
 @pytest.mark.parametrize("are_words", [False, True], ids=["text", "words"])
 @pytest.mark.parametrize(("kind", "use_crf"), [("word", False), ("wordpiece", False), ("wordpiece", True)])
 def test_windows_of_a_long_text_are_read_as_they_are_scored(
-    kind: Any, use_crf: bool, are_words: bool, batch_size: int, tmp_path: Path
+    kind: Any, use_crf: bool, are_words: bool, tmp_path: Path
 ) -> None:
     texts = [" ".join(list(TAGGED)[i % 7 :: 1 + i % 3] * (1 + 3 * (i % 2))) for i in range(6)]
     tokenizer = train_tokenizer(texts, kind, vocab_size=35)
@@ -191,31 +149,13 @@ def test_windows_of_a_long_text_are_read_as_they_are_scored(
     )
     split = {"is_split_into_words": True, "delimiter": " "} if are_words else {}
     inputs = [text.split() for text in texts] if are_words else texts
-    for text, sentence, entities in zip(texts, scored, pipe(inputs, batch_size=batch_size, **split), strict=True):
+    for text, sentence, entities in zip(texts, scored, pipe(inputs, batch_size=3, **split), strict=True):
         words = [match.span() for match in re.finditer(r"\S+", text)]
         groups = EntityGroups(labels)
         expected = [
             (kind, words[first][0], words[last - 1][1]) for kind, first, last in groups(groups.numbers(sentence))
         ]
         assert [(e["entity_group"], e["start"], e["end"]) for e in entities] == expected
-
-
-def test_windows_from_the_end_of_a_text_are_read_in_its_order(tagger: str) -> None:
-    text = " ".join(list(TAGGED)[:12])
-    places = [(match.start(), match.end()) for match in re.finditer(r"\S+", text)]
-    for side in ("right", "left"):
-        tokenizer = AutoTokenizer.from_pretrained(tagger, truncation_side=side)
-        tokenizer.model_max_length = 8
-        options = {"tokenizer": tokenizer, "pipeline_class": BestPathPipeline, "stride": 2}
-        pipe = pipeline("token-classification", tagger, aggregation_strategy="simple", ignore_labels=[], **options)
-        entities = pipe(text)
-        assert [entities[0]["start"], entities[-1]["end"]] == [0, len(text)]
-        assert sorted(entity["start"] for entity in entities) == [entity["start"] for entity in entities]
-        # As in a text that fits, a token's place counts the special tokens before it.
-        each = pipeline("token-classification", tagger, ignore_labels=[], **{**options, "stride": None})
-        each.tokenizer.model_max_length = 64
-        assert [(word["start"], word["end"]) for word in each(text)] == places
-        assert [word["index"] for word in each(text)] == list(range(1, len(places) + 1))
 
 
 @pytest.mark.parametrize("strategy", ["simple", "none"])
@@ -230,8 +170,8 @@ def test_a_long_text_is_read_to_its_end_without_a_stride(tagger: str, strategy: 
     assert pipeline("token-classification", tagger, **options)(text)[-1]["end"] < len(text)
 
 
-@pytest.mark.parametrize("stem", STEMS)
-@pytest.mark.parametrize("strategy", ["simple", "first", "average", "max"])
+@pytest.mark.parametrize("stem", STEMS[:2])
+@pytest.mark.parametrize("strategy", ["simple", "max"])
 def test_pieces_of_words_keep_their_offsets(stem: str, strategy: str, tmp_path: Path, minilm_path: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(minilm_path)
     labels = {"id2label": {0: "O", 1: "B-x", 2: "I-x"}, "label2id": {"O": 0, "B-x": 1, "I-x": 2}}
@@ -272,7 +212,7 @@ def saved_model(stem: str, ending: str, folder: Path, **options: Any) -> tuple[s
 
 
 @pytest.mark.parametrize("pair_mode", ["cross", "siamese"])
-@pytest.mark.parametrize("stem", STEMS)
+@pytest.mark.parametrize("stem", STEMS[:2])
 def test_text_classification_takes_pairs(stem: str, pair_mode: str, tmp_path: Path) -> None:
     options = {"pair_mode": pair_mode, "type_vocab_size": 2}
     folder, model, tokenizer = saved_model(stem, "ForSequenceClassification", tmp_path, **options)
@@ -286,7 +226,7 @@ def test_text_classification_takes_pairs(stem: str, pair_mode: str, tmp_path: Pa
     assert there[0] != there[1]
 
 
-@pytest.mark.parametrize("stem", STEMS)
+@pytest.mark.parametrize("stem", STEMS[:2])
 def test_fill_mask_gives_the_models_best_words(stem: str, tmp_path: Path) -> None:
     folder, model, tokenizer = saved_model(stem, "ForMaskedLM", tmp_path)
     texts = ["a very [MASK] film", "[MASK]", "it was not long and [MASK] good"]
@@ -336,14 +276,6 @@ def test_an_answer_is_a_slice_of_the_context() -> None:
     assert 0.5 < answer.score <= 1
 
 
-def test_scores_that_are_not_finite_are_an_error() -> None:
-    model = look_up(ANSWERS, "Kyoto", "city")
-    for broken in (math.nan, math.inf):
-        model.end_scores.fill_(broken)
-        with pytest.raises(ValueError, match="not finite"):
-            answer_question("where", CONTEXT, model, ANSWERS)
-
-
 @examples(60)
 @given(
     context=st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=24),
@@ -387,51 +319,6 @@ def test_answers_are_the_best_of_all_spans_that_lie_in_a_window(
     assert [answer.score for answer in answers] == pytest.approx([math.exp(s) / total for s in best], rel=1e-4)
 
 
-def test_windows_follow_from_the_longest_input_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    lengths: list[int] = []
-    forward = LookUp.forward
-
-    def recording(self: LookUp, input_ids: torch.Tensor, **kwargs: Any) -> QuestionAnsweringModelOutput:
-        lengths.append(input_ids.shape[1])
-        return forward(self, input_ids, **kwargs)
-
-    monkeypatch.setattr(LookUp, "forward", recording)
-    bert = BertConfig(vocab_size=len(ANSWERS), hidden_size=8, num_attention_heads=2, max_position_embeddings=11)
-    for options, longest in (
-        ({"max_position_embeddings": 10}, 10),
-        ({"max_position_embeddings": 10, "backbone_config": bert}, 10),
-        ({"position_embedding_type": "none", "backbone_config": bert}, 11),
-        ({"position_embedding_type": "ring", "max_position_embeddings": 10}, 17),
-    ):
-        lengths.clear()
-        answers = answer_question("where", CONTEXT, look_up(ANSWERS, "Kyoto", "city", **options), ANSWERS)
-        assert answers[0].text == "Kyoto city"
-        assert max(lengths) == longest
-
-
-@pytest.mark.parametrize("context", ["", "  \n\t "])
-def test_an_empty_context_has_no_answer(context: str) -> None:
-    assert answer_question("where", context, look_up(ANSWERS, "Kyoto", "city"), ANSWERS) == []
-
-
-def test_a_question_that_fills_the_window_is_an_error() -> None:
-    model = look_up(ANSWERS, "Kyoto", "city")
-    with pytest.raises(ValueError, match="max_length"):
-        answer_question(" ".join(["where"] * 13), CONTEXT, model, ANSWERS)
-
-
-def test_answering_leaves_the_model_as_it_was() -> None:
-    for training in (True, False):
-        model = look_up(ANSWERS, "Kyoto", "city").train(training)
-        answer_question("where", CONTEXT, model, ANSWERS)
-        assert model.training is training
-        # An error in between, here from a vocabulary too small for the tokenizer.
-        model.start_scores = model.start_scores[:3]
-        with pytest.raises(IndexError):
-            answer_question("where", CONTEXT, model, ANSWERS)
-        assert model.training is training
-
-
 def test_a_model_in_training_answers_without_dropout_and_without_gradients() -> None:
     fields = {**TINY, "vocab_size": len(ANSWERS), "max_position_embeddings": 32, "hidden_dropout_prob": 0.5}
     model = tiny_model("StarTransformer", "ForQuestionAnswering", **fields)
@@ -464,17 +351,6 @@ def test_arguments_override_the_options_in_the_configuration() -> None:
     assert lengths == [10, 10, 5]
 
 
-def test_other_models_for_question_answering_answer_too() -> None:
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(ANSWERS), hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
-        max_position_embeddings=10,
-    )  # fmt: skip
-    answers = answer_question("where", CONTEXT, BertForQuestionAnswering(config).eval(), ANSWERS, top_k=3)
-    assert len(answers) == 3
-    assert all(CONTEXT[answer.start : answer.end] == answer.text != "" for answer in answers)
-
-
 def test_a_context_of_16000_tokens_is_read_at_once_and_in_linear_space() -> None:
     tokenizer = word_tokenizer(
         "where is the old capital of Japan , Kyoto city lies west Tokyo", model_max_length=10**6
@@ -495,3 +371,169 @@ def test_a_context_of_16000_tokens_is_read_at_once_and_in_linear_space() -> None
     # 16 times the tokens, 16 times the numbers; question and special tokens are a few more.
     assert long <= 16 * short
     assert long < 16_000 * 100
+
+
+# Spans, against plain loops
+
+
+def window_of(offsets: list[tuple[int, int]], begin: int, first: int, no_answer: int) -> QuestionWindow:
+    return QuestionWindow({}, begin, first, torch.tensor(offsets).reshape(-1, 2), no_answer)
+
+
+def spans_by_loops(
+    windows: list[QuestionWindow], logits: list[torch.Tensor], longest: int
+) -> tuple[dict[tuple[int, int], float], float]:
+    """The score of every span of tokens that some window holds, and that of "no answer"."""
+    spans: dict[tuple[int, int], float] = {}
+    null = math.inf
+    for window, scores in zip(windows, logits, strict=True):
+        null = min(null, float(scores[window.no_answer, 0]) + float(scores[window.no_answer, 1]))
+        places = window.offsets.tolist()
+        for i in range(len(places)):
+            for j in range(i, min(i + longest, len(places))):
+                if places[j][1] <= places[i][0]:
+                    continue  # no character
+                score = float(scores[window.begin + i, 0]) + float(scores[window.begin + j, 1])
+                key = (window.first + i, window.first + j)
+                spans[key] = max(spans.get(key, -math.inf), score)
+    return spans, null
+
+
+@st.composite
+def cut_contexts(draw: st.DrawFn) -> tuple[str, list[QuestionWindow], list[torch.Tensor]]:
+    """A context whose tokens have 0 to 2 characters, its overlapping windows, and scores for them."""
+    widths = draw(st.lists(st.integers(0, 2), min_size=1, max_size=14))
+    ends = [sum(widths[: i + 1]) for i in range(len(widths))]
+    offsets = list(zip([0, *ends[:-1]], ends, strict=True))
+    context = "".join(chr(97 + i) for i in range(ends[-1]))
+    room = draw(st.integers(1, len(widths)))
+    step = draw(st.integers(max(1, room // 2), room))
+    begin = draw(st.integers(1, 3))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 10**6)))
+    windows, logits = [], []
+    for first in range(0, len(widths), step):
+        places = offsets[first : first + room]
+        windows.append(window_of(places, begin, first, draw(st.integers(0, begin - 1))))
+        # Columns beyond a window's length are padding.
+        logits.append(torch.randn(begin + len(places) + draw(st.integers(0, 3)), 2, generator=generator))
+    return context, windows, logits
+
+
+@examples(200)
+@given(
+    cut=cut_contexts(),
+    longest=st.integers(1, 20),
+    top_k=st.integers(1, 30),
+    threshold=st.none() | st.floats(-3, 3),
+)
+def test_answers_are_those_of_plain_loops(
+    cut: tuple[str, list[QuestionWindow], list[torch.Tensor]], longest: int, top_k: int, threshold: float | None
+) -> None:
+    context, windows, logits = cut
+    answers, difference = find_answers(
+        context, windows, logits, top_k=top_k, max_answer_tokens=longest, null_threshold=threshold
+    )
+    spans, null = spans_by_loops(windows, logits, longest)
+    places = {window.first + i: place for window in windows for i, place in enumerate(window.offsets.tolist())}
+    best = sorted(spans.items(), key=lambda item: -item[1])
+    by_place: dict[tuple[int, int], float] = {}
+    for (i, j), score in best:
+        by_place.setdefault((places[i][0], places[j][1]), score)
+    total = math.fsum(math.exp(score) for score in [*by_place.values(), *([null] if threshold is not None else [])])
+    expected = [Answer(context[a:b], a, b, math.exp(s) / total) for (a, b), s in list(by_place.items())[:top_k]]
+    if not spans:
+        assert difference == math.inf
+    else:
+        assert difference == pytest.approx(null - best[0][1], abs=1e-4)
+    if threshold is not None:
+        nothing = Answer("", 0, 0, math.exp(null) / total)
+        if not spans or null - best[0][1] > threshold:
+            expected.insert(0, nothing)
+        else:
+            expected[1:] = sorted([*expected[1:], nothing], key=lambda answer: -answer.score)
+    expected = expected[:top_k]
+    assert [(answer.text, answer.start, answer.end) for answer in answers] == [
+        (answer.text, answer.start, answer.end) for answer in expected
+    ]
+    assert [answer.score for answer in answers] == pytest.approx([answer.score for answer in expected], rel=1e-3)
+
+
+# Windows
+
+
+def byte_level(**sides: Any) -> PreTrainedTokenizerFast:
+    """A byte-level BPE that counts the blank before a word as part of it, and gives several tokens to a character."""
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=["<s>", "</s>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+    )
+    backend.train_from_iterator(["the river of Paris lies in the city"] * 3, trainer)
+    backend.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 1)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, cls_token="<s>", sep_token="</s>", pad_token="</s>", **sides
+    )
+
+
+CONTEXTS = st.text(st.sampled_from("abc 年河𠀀é.\n3"), min_size=1, max_size=40)
+
+
+@pytest.fixture(scope="module", params=["word", "minilm", "bytes", "left"])
+def tokenizer(request: pytest.FixtureRequest) -> PreTrainedTokenizerBase:
+    if request.param == "minilm":
+        return AutoTokenizer.from_pretrained(request.getfixturevalue("minilm_path"))
+    if request.param == "bytes":
+        return byte_level()
+    return word_tokenizer("a b c ab 年", **({"truncation_side": "left"} if request.param == "left" else {}))
+
+
+@examples(60)
+@given(
+    pairs=st.lists(st.tuples(CONTEXTS, CONTEXTS), min_size=1, max_size=4),
+    room=st.integers(1, 20),
+    stride=st.integers(0, 9),
+)
+def test_windows_hold_every_token_of_the_context_at_its_place(
+    tokenizer: PreTrainedTokenizerBase, pairs: list[tuple[str, str]], room: int, stride: int
+) -> None:
+    questions, contexts = (list(texts) for texts in zip(*pairs, strict=True))
+    special = tokenizer.num_special_tokens_to_add(pair=True)
+    taken = [len(tokenizer(question, add_special_tokens=False).input_ids) + special for question in questions]
+    longest = max(taken) + room
+    all_windows = encode_windows(questions, contexts, tokenizer, longest, stride)
+    whole = encode_windows(questions, contexts, tokenizer, None, stride)
+    for index, windows in enumerate(all_windows):
+        (one,) = whole[index]
+        shared = min(stride, (longest - taken[index]) // 2)
+        tokens = one.inputs["input_ids"][one.begin : one.begin + len(one.offsets)]
+        seen: set[int] = set()
+        for number, window in enumerate(windows):
+            columns = slice(window.begin, window.begin + len(window.offsets))
+            places = slice(window.first, window.first + len(window.offsets))
+            assert window.inputs["input_ids"][columns] == tokens[places]
+            assert torch.equal(window.offsets, one.offsets[places])
+            assert len(window.inputs["input_ids"]) <= longest
+            assert window.inputs["input_ids"][window.no_answer] == tokenizer.cls_token_id
+            if number:
+                before = windows[number - 1]
+                assert before.first + len(before.offsets) - window.first == shared
+            seen.update(range(places.start, places.stop))
+        assert seen == set(range(len(tokens)))
+        pieces = [contexts[index][start:end] for start, end in one.offsets.tolist()]
+        assert all(piece == piece.strip() for piece in pieces)
+
+
+def test_no_answer_is_at_cls_or_at_the_first_token() -> None:
+    tokenizer = word_tokenizer("where is in Rome")
+    special = [(token, tokenizer.convert_tokens_to_ids(token)) for token in ("[CLS]", "[SEP]")]
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(  # as XLNet's
+        single="$A [SEP] [CLS]", pair="$A [SEP] $B:1 [SEP]:1 [CLS]:1", special_tokens=special
+    )
+    ((window,),) = encode_windows(["where is"], ["in Rome"], tokenizer, None, 0)
+    assert (window.begin, window.no_answer) == (3, 6)
+    tokenizer.cls_token = None
+    ((window,),) = encode_windows(["where is"], ["in Rome"], tokenizer, None, 0)
+    assert (window.begin, window.no_answer) == (3, 0)

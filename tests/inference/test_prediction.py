@@ -1,9 +1,9 @@
-"""Predictions of many texts: the pipelines' results, from batches, columns and files, in one process or several."""
+"""Predictions of many texts: what programs give, files in one process or several, precision, interruptions."""
 
 import contextlib
 import errno
 import filecmp
-import itertools
+import gzip
 import json
 import os
 import pickle
@@ -15,24 +15,34 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
+from common import TINY
 from datasets import Dataset
 from fastapi.testclient import TestClient
 from pyarrow.parquet import read_table
+from real_data import data_folder
 from saved_models import SCHEMES, TEXTS, saved
-from transformers import pipeline
 
+import modeling_star
+from modeling_star import sources
 from modeling_star.commands import predict
-from modeling_star.data.entities import aggregation_for
+from modeling_star.data import windows
 from modeling_star.data.text_types import Text
+from modeling_star.data.tokenizers import train_tokenizer
+from modeling_star.data.windows import longest_run, shorten
 from modeling_star.errors import UserError
-from modeling_star.inference import Predictor, prediction_files
-from modeling_star.inference.output_rows import Source, rounded
-from modeling_star.inference.pipelines import BestPathPipeline
+from modeling_star.estimators import StarClassifier
+from modeling_star.inference import Predictor, prediction_files, torch_runtime
+from modeling_star.inference.output_rows import Prediction, Source, rounded
 from modeling_star.inference.prediction_files import predict_to_file
 from modeling_star.inference.saved_model import SavedModel
+from modeling_star.kernels import cpu
+from modeling_star.kernels.compiled import is_compiled
 
 
 @pytest.fixture
@@ -42,78 +52,6 @@ def tagger(tmp_path: Path) -> Path:
 
 def found(predictor: Predictor, texts: list[Text]) -> list[list[dict[str, Any]]]:
     return [predictions for _, predictions in predictor.predict(texts)]
-
-
-@pytest.mark.parametrize("use_crf", [False, True])
-@pytest.mark.parametrize("kind", ["word", "wordpiece", "character", "byte"])
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_entities_are_those_of_the_pipeline(scheme: str, kind: str, use_crf: bool, tmp_path: Path) -> None:
-    if use_crf and kind == "byte":
-        pytest.skip("a CRF needs a vocabulary with marked words")
-    labels = dict(enumerate(SCHEMES[scheme]))
-    folder = saved(tmp_path, "TokenClassification", kind, id2label=labels, use_crf=use_crf)
-    predictor = Predictor(folder, batch_size=2)
-    tokenizer = predictor.tokenizer
-    stock = pipeline(
-        *("token-classification", str(folder)),
-        tokenizer=tokenizer,
-        pipeline_class=BestPathPipeline,
-        aggregation_strategy=aggregation_for(tokenizer),
-        stride=3,
-    )
-    words = [text.split() for text in TEXTS]
-    texts: list[Text] = [*TEXTS, *words]
-    expected = [*stock(TEXTS), *stock(words, is_split_into_words=True, delimiter=" ")]
-    assert any(expected)
-    for entities, stock_entities in zip(found(predictor, texts), expected, strict=True):
-        names = ("entity_group", "start", "end")
-        assert [tuple(e[n] for n in ("label", "start", "end")) for e in entities] == [
-            tuple(e[n] for n in names) for e in stock_entities
-        ]
-        assert [e["score"] for e in entities] == pytest.approx([float(e["score"]) for e in stock_entities], abs=2e-4)
-
-
-@pytest.mark.parametrize("kind", ["word", "wordpiece"])
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_words_have_the_tags_of_the_pipeline(side: str, kind: str, tmp_path: Path) -> None:
-    folder = saved(tmp_path, "TokenClassification", kind, id2label=dict(enumerate(SCHEMES["pos"])))
-    predictor = Predictor(folder)
-    predictor.tokenizer.truncation_side = side
-    stock = pipeline(
-        *("token-classification", str(folder)),
-        tokenizer=predictor.tokenizer,
-        pipeline_class=BestPathPipeline,
-        ignore_labels=[],
-    )
-    sentences = [text.split() for text in (*TEXTS, " ".join(TEXTS * 9))]
-    for words, tags in zip(sentences, predictor.tag_words(sentences), strict=True):
-        first = {}
-        for token in stock([words], is_split_into_words=True, delimiter=" ")[0]:
-            first.setdefault(token["start"], token["entity"])
-        starts = itertools.accumulate((len(word) + 1 for word in words[:-1]), initial=0)
-        assert tags == [first[start] for start in starts]
-        assert len(set(tags)) > 1 or len(words) < 4
-
-
-@pytest.mark.parametrize("problem", ["single_label_classification", "multi_label_classification", "regression"])
-def test_classes_are_those_of_the_pipeline(problem: str, tmp_path: Path) -> None:
-    folder = saved(tmp_path, "SequenceClassification", problem_type=problem, num_labels=1 + 2 * (problem[0] != "r"))
-    predictor = Predictor(folder, batch_size=2)
-    stock = pipeline("text-classification", str(folder), tokenizer=predictor.tokenizer, top_k=None)
-    for predictions, scores in zip(found(predictor, TEXTS), stock(TEXTS, truncation=True), strict=True):
-        assert [p.get("score", p.get("value")) for p in predictions] == [
-            pytest.approx(score["score"], abs=2e-4) for score in scores
-        ]
-        if problem != "regression":
-            assert [p["label"] for p in predictions] == [score["label"] for score in scores]
-        assert set(predictions[0]) == set(predictor.fields)
-    assert predictor.texts_cut > 0
-
-
-def test_threads_do_not_change_a_result(tagger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = found(Predictor(tagger, batch_size=1), TEXTS)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    assert found(Predictor(tagger, batch_size=1), TEXTS) == alone
 
 
 _THREADS = """
@@ -173,13 +111,6 @@ def test_a_predictor_is_a_function_of_columns(tagger: Path) -> None:
     expected = found(predictor, TEXTS)
     assert mapped["found"][:] == [*expected[:3], [], *expected[3:]]
     assert mapped["id"][:] == rows["id"][:]
-
-
-def test_a_pickled_predictor_holds_no_model(tagger: Path) -> None:
-    predictor = Predictor(tagger)
-    found(predictor, TEXTS)
-    assert isinstance(predictor.model, torch.nn.Module)
-    assert not any(isinstance(value, torch.nn.Module) for value in predictor.__getstate__().values())
 
 
 def test_a_pickled_predictor_is_that_of_its_weights(tagger: Path) -> None:
@@ -331,18 +262,6 @@ def test_two_processes_write_what_one_writes(write: Callable[..., Path], monkeyp
     assert filecmp.cmp(one, write("two.jsonl", rank=0), shallow=False)
 
 
-def test_a_process_does_not_wait_for_ever_for_one_that_has_ended(
-    write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = write("one.jsonl")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setattr(prediction_files, "PATIENCE", 0.2)
-    with pytest.raises(UserError, match="3 parts"):
-        write("two.jsonl", rank=0)
-    write("two.jsonl", rank=1)
-    assert filecmp.cmp(one, write("two.jsonl", rank=0), shallow=False)
-
-
 def test_another_run_is_refused(write: Callable[..., Path], tagger: Path, tmp_path: Path) -> None:
     with pytest.raises(KilledError):
         write("out.jsonl", dying(tagger, 2))
@@ -389,15 +308,6 @@ def test_a_full_disk_is_reported_and_the_same_command_continues(
     assert len(calls) == 11  # options, seven parts and the output, two of them twice
 
 
-def test_a_window_ends_at_its_number_of_characters(tagger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prediction_files, "CHARACTERS_OF_WINDOW", 10)
-    rows: Iterator[Any] = ((Source(), text) for text in ["a" * 9, "b", "c" * 30, "d", "e"])
-    windows = prediction_files.windows(rows, Predictor(tagger))
-    assert [[text[0] for _, text in window] for window in windows] == [["a", "b"], ["c"], ["d", "e"]]
-    with pytest.raises(UserError, match="no text"):
-        next(prediction_files.windows(iter(()), Predictor(tagger)))
-
-
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
 @pytest.mark.parametrize("kept", [None, 300])
 def test_a_folder_with_a_missing_or_truncated_file_is_named(name: str, kept: int | None, tagger: Path) -> None:
@@ -408,14 +318,6 @@ def test_a_folder_with_a_missing_or_truncated_file_is_named(name: str, kept: int
         path.write_bytes(content[:kept])
     with pytest.raises(UserError, match=str(tagger)):
         found(Predictor(str(tagger)), TEXTS)
-
-
-def test_a_service_predicts_as_the_predictor(tagger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MODEL", str(tagger))
-    client = TestClient(runpy.run_path(str(Path(__file__).resolve().parents[2] / "docs" / "serve.py"))["app"])
-    answer = client.post("/predict", json={"texts": TEXTS})
-    assert answer.json() == Predictor(str(tagger))({"text": TEXTS})["found"]
-    assert client.post("/predict", json={"texts": []}).status_code == 422
 
 
 @pytest.mark.parametrize(
@@ -447,3 +349,265 @@ def test_a_service_refuses_a_request_without_repeating_it(
     assert answer.status_code == status
     assert "Secret" not in answer.text
     assert len(answer.content) < 20_000
+
+
+TEXT = "a good film"
+HEADS = ("TokenClassification", "SequenceClassification", "QuestionAnswering")
+
+
+def model_of_words(folder: Path, head: str, kind: str = "word") -> Path:
+    torch.manual_seed(1)
+    tokenizer = train_tokenizer([TEXT, "don't 3.5 bits"], kind, min_frequency=1, vocab_size=60)
+    config = modeling_star.StarTransformerConfig(**{**TINY, "vocab_size": len(tokenizer)})
+    model = getattr(modeling_star, f"StarTransformerFor{head}")(config)
+    for weight in model.parameters():
+        weight.data.mul_(4)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(params=HEADS)
+def predictor(request: pytest.FixtureRequest, tmp_path: Path) -> Predictor:
+    return Predictor(model_of_words(tmp_path, request.param), question="Who?" if request.param[0] == "Q" else None)
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Predictor:
+    return Predictor(model_of_words(tmp_path, "SequenceClassification"), pairs=True)
+
+
+@pytest.mark.parametrize(
+    "batch", [{}, {"text": []}, {"id": [], "Review": []}, {"text": np.array([], dtype=object)}, {"text": ()}]
+)
+def test_an_empty_batch_has_no_predictions(batch: dict[str, Any], predictor: Predictor) -> None:
+    assert predictor(batch) == {**batch, "found": []}
+    assert predictor.predict([]) == []
+
+
+@pytest.mark.parametrize("nothing", [None, float("nan"), np.float32("nan"), pd.NA, pd.NaT, "", []])
+def test_a_cell_without_a_text_has_no_prediction(nothing: Any, predictor: Predictor) -> None:
+    [expected] = predictor({"text": [TEXT]})["found"]
+    assert predictor({"text": [nothing, TEXT], "id": [1, "b"]})["found"] == [[], expected]
+    assert predictor({"text": [nothing, nothing]})["found"] == [[], []]
+
+
+@pytest.mark.parametrize(
+    "batch", [{"text": TEXT}, {"text": b"a"}, {"text": [TEXT], "id": "x"}, {"text": 5}, {"text": [TEXT], "id": []}]
+)
+def test_a_column_that_is_no_list_of_cells_is_refused(batch: dict[str, Any], predictor: Predictor) -> None:
+    with pytest.raises(UserError, match=r"'id'|'text'"):
+        predictor(batch)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [TEXT, b"a", None, {"text": [TEXT]}, pd.DataFrame({"text": [TEXT]}), [TEXT, None], [5], [["a", 5]], ["\ud83d"]],
+)
+def test_what_is_no_list_of_texts_is_refused(texts: Any, predictor: Predictor) -> None:
+    with pytest.raises(UserError):
+        predictor.predict(texts)
+
+
+def test_a_model_for_pairs_reads_two_texts_at_a_time(pairs: Predictor) -> None:
+    expected = pairs.predict([(TEXT, "a film")])
+    assert pairs.predict([[TEXT, "a film"]]) == expected
+    assert pairs({"sentence1": [], "sentence2": []})["found"] == []
+    for texts in ["ab", "cd"], [(TEXT,)], [(TEXT, "a", "b")], [(TEXT, None)]:
+        with pytest.raises(UserError, match="Text 1"):
+            pairs.predict(texts)
+
+
+@pytest.mark.parametrize("cells", [["", None, 3, TEXT], [None, TEXT, 3], [TEXT, b"film"], [TEXT, 2.5, None]])
+def test_a_cell_that_is_no_text_is_named_by_its_row(cells: list[Any], predictor: Predictor) -> None:
+    row = next(row for row, cell in enumerate(cells, 1) if cell and cell != TEXT)
+    with pytest.raises(UserError, match=rf"\b{row}\b"):
+        predictor({"text": cells})
+
+
+@pytest.mark.parametrize("cells", [[1, 2], [0.5], [b"film"], [True, False]])
+def test_a_column_of_texts_that_has_none_is_refused_as_such(cells: list[Any], predictor: Predictor) -> None:
+    with pytest.raises(UserError, match=r"not a text|not texts"):
+        predictor({"id": [*range(len(cells))], "text": cells})
+
+
+@pytest.mark.parametrize("head", HEADS[:2])
+def test_scores_that_are_no_numbers_are_an_error(head: str, tmp_path: Path) -> None:
+    predictor = Predictor(model_of_words(tmp_path, head))
+    predictor.model.classifier.register_forward_hook(lambda *_: torch.full((1, 5, 5)[: 3 - (head[0] == "S")], np.inf))
+    with pytest.raises(UserError, match="NaN or infinite"):
+        predictor.predict([TEXT])
+
+
+# ------ runs without a blank
+
+RUN = "acgt" * 60
+RUNS = [
+    f"a {RUN} film",
+    f"{RUN}n't good",
+    f"{'7' * 240}.5 bits",
+    f"{'7' * 120}b{'7' * 120}.5",
+    f"don't x{'7' * 240}n't",
+    f"http://{RUN}/{RUN}! a {RUN}-{RUN}",
+    f"@{RUN} {RUN} 李{RUN}李 é{RUN}é",
+    f"the {'ภาษาไทยกิน' * 24} film, {'при' * 80}n't, {'é1' * 120}",
+    f"{'٣' * 240}.{'5' * 240}, {'a' * 120}é{'a' * 120}n't {'क्षि' * 60}",
+    RUN,
+]
+
+
+@pytest.mark.parametrize("kind", ["word", "wordpiece", "character"])
+@pytest.mark.parametrize("text", RUNS)
+def test_a_shortened_run_is_the_same_token_at_the_same_characters(
+    text: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(windows, "LONGEST_RUN", 110)
+    tokenizer = train_tokenizer([TEXT, "don't 3.5 bits n't 李 é ."], kind, min_frequency=1, vocab_size=90)
+    short = shorten(text, longest_run(tokenizer))
+    assert len(short.text) < len(text)
+    whole, part = (tokenizer.backend_tokenizer.encode(each) for each in (text, short.text))
+    assert part.ids == whole.ids
+    assert [tuple(pair) for pair in short.in_whole(np.array(part.offsets)).tolist()] == whole.offsets
+
+
+@pytest.mark.parametrize("words", [False, True])
+@pytest.mark.parametrize("head", HEADS)
+def test_predictions_of_a_text_with_long_runs_are_those_of_the_whole_text(
+    head: str, words: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts: list[Any] = [text.split() if words else text for text in RUNS]
+    question = "Who?" if head == "QuestionAnswering" else None
+    expected = Predictor(model_of_words(tmp_path, head), question=question).predict(texts)
+    assert any(found for _, found in expected)
+    monkeypatch.setattr(windows, "LONGEST_RUN", 110)
+    assert Predictor(tmp_path, question=question).predict(texts) == expected
+
+
+@pytest.mark.parametrize(
+    ("head", "name", "texts"),
+    [
+        ("SequenceClassification", "logits", ["\ud800"]),
+        ("SequenceClassification", "logits", TEXT),
+        ("SequenceClassification", "tag_words", [["good"]]),
+        ("TokenClassification", "tag_words", [["\ud800"]]),
+        ("TokenClassification", "tag_words", [TEXT]),
+        ("TokenClassification", "tag_words", TEXT),
+        ("TokenClassification", "logits", [TEXT]),
+    ],
+)
+def test_every_method_refuses_what_the_model_does_not_read(head: str, name: str, texts: Any, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"write|surrogate"):
+        getattr(Predictor(model_of_words(tmp_path, head)), name)(texts)
+
+
+def test_a_name_that_is_no_folder_is_named_as_such_before_the_hub_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(sources.HfApi, "repo_info", Mock(side_effect=ConnectionError("no network")))
+    with pytest.raises(UserError, match="nofolder is no folder"):
+        Predictor("nofolder")
+
+
+def test_layers_compute_in_bfloat16_where_compiled_code_gains_by_it(
+    compiled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = saved(tmp_path / "model", "TokenClassification", id2label=dict(enumerate(SCHEMES["iob"])), use_crf=True)
+    for dtype in ("auto", "float32", None):
+        predictor = Predictor(folder, dtype=dtype)
+        assert predictor.options["instructions"] == compiled
+        assert predictor.model.dtype == torch.float32, "embeddings, heads and CRF stay in float32"
+        library, numbers, reason = predictor.computation.splitlines()
+        assert f"compiled layers with {compiled.upper()}" in library
+        assert ("bfloat16 in the layers" in numbers) == (dtype == "auto" and compiled == "amx")
+        assert reason == "compiled: yes"
+    assert Predictor(folder).options == Predictor(folder, dtype="auto").options
+    monkeypatch.setattr(torch_runtime, "_device", lambda: torch.device("meta"))
+    assert Predictor(folder).instructions is None
+
+
+def test_a_predictor_says_why_pytorch_computes(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "model", "SequenceClassification", num_labels=3)
+    assert Predictor(folder).computation.endswith(f"compiled: no, {cpu.VARIABLE}=0 is set")
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The compiled code is on; its instructions."""
+    monkeypatch.setattr(torch_runtime, "_device", lambda: torch.device("cpu"))
+    monkeypatch.setenv(cpu.VARIABLE, "1")
+    cpu._library.cache_clear()
+    try:
+        yield str(cpu.level_in_use())
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    cpu._library.cache_clear()
+
+
+def scores_of(predicted: list[tuple[Any, list[Prediction]]]) -> list[float]:
+    return [each["score"] for _, found in predicted for each in sorted(found, key=lambda each: each["label"])]
+
+
+def test_scores_in_bfloat16_are_near_and_do_not_depend_on_the_batch(compiled: str, tmp_path: Path) -> None:
+    folder = saved(tmp_path / "model", "SequenceClassification", num_labels=3)
+    texts = [*map(str, TEXTS)] * 3
+    auto, exact = Predictor(folder), Predictor(folder, dtype="float32")
+    found = scores_of(auto.predict(texts))
+    assert found == pytest.approx(scores_of(exact.predict(texts)), abs=0.02)
+    assert (found != scores_of(exact.predict(texts))) == (compiled == "amx")
+    alone = [score for text in texts for score in scores_of(auto.predict([text]))]
+    assert found == pytest.approx(alone, abs=1e-6)
+
+
+def test_a_run_that_began_without_compiled_code_ends_without_it(
+    compiled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was compiled meanwhile, the file is that of one run."""
+    monkeypatch.setattr(prediction_files, "TEXTS_OF_WINDOW", 2)
+    folder = saved(tmp_path / "model", "SequenceClassification", num_labels=3)
+    rows = [(Source(), f"{text} {number}") for number, text in enumerate(TEXTS * 2)]
+    predictors: list[Predictor] = []
+
+    def run(name: str, setting: str, progress: Any = lambda texts: None) -> bytes:
+        monkeypatch.setenv(cpu.VARIABLE, setting)
+        predictors.append(Predictor(folder))
+        predict_to_file(predictors[-1], rows, tmp_path / name, {}, progress)
+        return (tmp_path / name).read_bytes()
+
+    def interrupt(texts: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run("resumed.jsonl", "0", interrupt)
+    assert run("resumed.jsonl", "1") == run("straight.jsonl", "0")
+    assert [is_compiled(predictor.model) for predictor in predictors] == [False] * 3  # files have four digits
+    run("compiled.jsonl", "1")
+    assert is_compiled(predictors[-1].model)
+    with pytest.raises(KeyboardInterrupt):
+        run("other.jsonl", "1", interrupt)
+    with pytest.raises(UserError, match="instructions"):
+        run("other.jsonl", "0")
+
+
+def test_an_exported_model_is_not_asked_for_another_precision(tmp_path: Path) -> None:
+    exported = SavedModel("exported", "text-classification", onnx=tmp_path / "model.onnx")
+    with pytest.raises(UserError, match="--dtype bfloat16"):
+        Predictor(exported, dtype="bfloat16")
+
+
+@pytest.mark.slow
+def test_bfloat16_changes_few_labels_of_real_reviews(compiled: str, tmp_path: Path) -> None:
+    """At most 1 of 1,000, of texts that float32 is undecided about."""
+    rows: dict[str, list[dict[str, Any]]] = {"train": [], "test": []}
+    for domain in ("books", "kitchen_housewares", "MR"):
+        for split in rows:
+            path = data_folder("mtl16") / domain / f"{split}.jsonl.gz"
+            rows[split] += [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    texts, labels = ([row[name] for row in rows["train"]] for name in ("text", "label"))
+    StarClassifier(num_train_epochs=2).fit(texts, labels).save(tmp_path / "model")
+    given = [row["text"] for row in rows["test"]] + texts[:2000]
+    exact, fast = (
+        [found for _, found in Predictor(tmp_path / "model", dtype=dtype).predict(given)]
+        for dtype in ("float32", "auto")
+    )
+    changed = [one for one, other in zip(exact, fast, strict=True) if one[0]["label"] != other[0]["label"]]
+    assert len(changed) <= len(given) / 1000
+    assert all(found[0]["score"] - found[1]["score"] < 0.02 for found in changed)

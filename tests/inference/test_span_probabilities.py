@@ -9,12 +9,10 @@ import pytest
 import torch
 from saved_models import TEXTS, saved, with_vocabulary
 from torch import Tensor
-from transformers import pipeline
 
-from modeling_star.data.entities import EntityGroups, aggregation_for
+from modeling_star.data.entities import EntityGroups
 from modeling_star.errors import UserError
 from modeling_star.inference import Predictor
-from modeling_star.inference.pipelines import BestPathPipeline
 from modeling_star.inference.span_probabilities import SpanScorer
 from modeling_star.models.crf import LinearChainCrf
 
@@ -94,17 +92,6 @@ def test_a_span_has_the_sum_over_all_label_sequences(scheme: str, constrained: b
         assert all(p > 0.02 - 1e-6 for p in spans_found.values())
 
 
-@pytest.mark.parametrize("kind", ["word", "wordpiece", "character"])
-def test_padding_and_batch_mates_change_no_probability(kind: str, tmp_path: Path) -> None:
-    labels = {"id2label": dict(enumerate(LABELS["iob2"])), "max_position_embeddings": 64}
-    folder = with_vocabulary(saved(tmp_path, "TokenClassification", kind, use_crf=True, **labels))
-    together = Predictor(folder, batch_size=8).predict(TEXTS)
-    assert any(found for _, found in together)
-    for text, found in together:
-        ((_, alone),) = Predictor(folder).predict([text])
-        assert [e["score"] for e in found] == pytest.approx([e["score"] for e in alone], abs=1e-6)
-
-
 @pytest.mark.parametrize("scheme", ["iob1", "iob2", "iobes"])
 def test_the_predictor_gives_the_probability_of_its_spans(scheme: str, tmp_path: Path) -> None:
     labels = LABELS[scheme]
@@ -162,25 +149,3 @@ def test_without_a_crf_the_score_is_the_product_over_the_words(tmp_path: Path) -
     for entity in found:
         inside = (offsets[:, 0] >= entity["start"]) & (offsets[:, 1] <= entity["end"]) & (offsets[:, 1] > 0)
         assert entity["score"] == pytest.approx(float(best[inside].prod()), abs=1e-6)
-
-
-@pytest.mark.parametrize("kind", ["word", "wordpiece", "character"])
-@pytest.mark.parametrize("longest", [64, 24])
-def test_the_pipeline_gives_the_probabilities_of_the_predictor(kind: str, longest: int, tmp_path: Path) -> None:
-    labels = {"id2label": dict(enumerate(LABELS["iob2"])), "max_position_embeddings": longest}
-    folder = with_vocabulary(saved(tmp_path, "TokenClassification", kind, use_crf=True, **labels))
-    predictor = Predictor(folder)
-    tokenizer = predictor.tokenizer  # with the limit of the model
-    options = {"aggregation_strategy": aggregation_for(tokenizer), "pipeline_class": BestPathPipeline}
-    tagger = pipeline("token-classification", str(folder), tokenizer=tokenizer, **options)  # with the same windows
-    texts: list[Any] = [*TEXTS, " ".join(TEXTS), *(text.split() for text in TEXTS)]
-    expected = [*tagger(texts[:6]), *tagger(texts[6:], is_split_into_words=True, delimiter=" ")]
-    assert any(expected)
-    for (_, found), groups in zip(predictor.predict(texts), expected, strict=True):
-        assert [(e["label"], e["start"], e["end"]) for e in found] == [
-            (e["entity_group"], e["start"], e["end"]) for e in groups
-        ]
-        assert [e["score"] for e in found] == pytest.approx([e["score"] for e in groups], abs=1e-5)
-    kinds = sorted({group["entity_group"] for groups in expected for group in groups})
-    kept = [[each for each in groups if each["entity_group"] == kinds[0]] for groups in expected[:6]]
-    assert tagger(texts[:6], ignore_labels=["O", *kinds[1:]]) == kept

@@ -26,7 +26,7 @@ from modeling_star.inference import Predictor
 from modeling_star.loading import load_model
 from modeling_star.runs.run import run
 from modeling_star.tasks import calibration
-from modeling_star.tasks.calibration import TaggedSplit, fit_temperature, labelled
+from modeling_star.tasks.calibration import TaggedSplit, labelled
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.training.arguments import (
     ClassificationArguments,
@@ -46,23 +46,6 @@ def test_the_calibration_error_is_that_of_plain_loops() -> None:
             expected += abs(sum(probabilities[i] for i in inside) - sum(is_right[i] for i in inside)) / 200
     assert calibration_error(probabilities, is_right) == pytest.approx(expected)
     assert error_by_chance(np.full(10, 0.5)) > error_by_chance(np.full(10_000, 0.5))
-
-
-def test_the_temperature_of_overconfident_logits_is_found() -> None:
-    generator = np.random.default_rng(0)
-    honest = generator.normal(size=(20_000, 3))
-    powers = np.exp(honest)
-    labels = (generator.random((20_000, 1)) > (powers / powers.sum(-1, keepdims=True)).cumsum(-1)).sum(-1)
-    logits, rows = 2.5 * honest, np.arange(20_000)
-
-    def loss(temperature: float) -> float:
-        scores = logits / temperature
-        return float((np.log(np.exp(scores).sum(-1)) - scores[rows, labels]).mean())
-
-    temperature = fit_temperature(loss)
-    assert temperature == pytest.approx(2.5, rel=0.05)
-    assert calibration_error(*labelled(logits, labels, temperature)) < 0.02
-    assert calibration_error(*labelled(logits, labels, 1.0)) > 0.1
 
 
 def test_a_temperature_is_kept_where_the_calibration_error_improves(caplog: pytest.LogCaptureFixture) -> None:

@@ -84,27 +84,6 @@ def test_several_labels_have_a_regression_each() -> None:
     assert found[:, 4].min() > 0.99
 
 
-def test_a_class_without_texts_is_never_predicted() -> None:
-    (train, labels), (validation, expected) = some_texts(60, 0), some_texts(20, 1)
-    terms = fit_terms(train, labels * 2 + 1, validation, expected * 2 + 1, 4, 1)
-    assert softmax(linear_logits(terms, validation), axis=-1)[:, [0, 2]].max() < 1e-6
-
-
-def test_texts_without_a_common_run_have_no_terms() -> None:
-    texts = [[1, 10 * row + 5] for row in range(1, 9)]
-    assert fit_terms(texts, np.arange(8) % 2, texts, np.arange(8) % 2, 2, 1) is None
-
-
-def test_the_most_frequent_terms_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tfidf_terms, "MOST_TERMS", 2)
-    texts = [[7, 8, 8], [7, 8, 5], [7, 5, 9], [7, 5, 9], [8, 6], [8]]
-    labels = np.array([0, 1, 0, 1, 0, 1])
-    terms = fit_terms(texts, labels, texts, labels, 2, 1)
-    empty = TfidfTerms(terms.keys, terms.idf, torch.eye(2), torch.zeros(2))
-    found = linear_logits(empty, [[7], [8], [5], [9], [6]])
-    assert (found.max(1) > 0).tolist() == [True, True, False, False, False]
-
-
 @pytest.mark.parametrize("several", [False, True])
 def test_an_encoder_that_is_too_certain_is_cooled_and_has_its_share(several: bool) -> None:
     generator = np.random.default_rng(0)
@@ -190,17 +169,6 @@ def test_who_votes_follows_from_arguments_and_data(
 ) -> None:
     folder, _ = result_of("run", rows, *given)
     assert (terms_in(folder) > 0) == votes
-
-
-def test_characters_of_chinese_texts_make_terms_of_three(
-    result_of: Callable[..., tuple[Path, dict[str, Any]]],
-) -> None:
-    rows = [
-        {"text": f"这家酒店很{'好' if number % 2 else '差'}呢", "label": "差好"[number % 2]} for number in range(40)
-    ]
-    folder, results = result_of("chinese", rows)
-    assert json.loads((folder / "config.json").read_text())["tfidf_max_length"] == 3
-    assert results["test_accuracy"] == 1.0
 
 
 def test_the_estimator_votes_and_its_pickle_does(capsys: pytest.CaptureFixture[str]) -> None:

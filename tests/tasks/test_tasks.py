@@ -1,39 +1,50 @@
-"""The tasks: how flags reach data, features, model and trainer, before anything is trained."""
+"""The tasks: how flags reach data and model, saved models and tokenizers, reports, and what a run is compared with."""
 
 import json
+import random
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 from script_samples import read_rows, write_rows, write_typeless_tokenizer
+from seqeval.metrics import f1_score
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from task_samples import ROWS, TINY, Parsed, parts_of, trainer_of
-from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, Trainer, TrainingArguments, pipeline
+from transformers import (
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+    PreTrainedTokenizerFast,
+    Trainer,
+    TrainingArguments,
+    pipeline,
+)
 
-from modeling_star import StarTransformerConfig
+from modeling_star import StarTransformerConfig, StarTransformerForTokenClassification
+from modeling_star.data.readers import read_file
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
+from modeling_star.evaluation.reports import score_lines
 from modeling_star.files import MANIFEST, write_manifest
 from modeling_star.inference import Predictor
 from modeling_star.inference.tfidf import NUMBERS, TERMS
 from modeling_star.runs.run import load_task, run, run_once
-from modeling_star.tasks.distillation import DistillTaggingTask
-from modeling_star.tasks.masked_lm import PretrainingTask
 from modeling_star.tasks.question_answering import ReadingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
+from modeling_star.tasks.tagging_baseline import EntityDictionary
 from modeling_star.tasks.tfidf import run_tfidf
 from modeling_star.tasks.token_classification import TaggingTask
 from modeling_star.training.arguments import (
     ClassificationModelArguments,
-    LabelRunArguments,
-    TaggingArguments,
-    TaggingModelArguments,
 )
 from modeling_star.training.build import saved_model
 from modeling_star.training.task import Task
@@ -79,54 +90,7 @@ def test_equal_texts_are_held_out_together(task_of: Callable[..., Any]) -> None:
     assert len(splits["train"]) == 4 * len(learnt)
 
 
-def test_a_rare_class_is_not_held_out(task_of: Callable[..., Any]) -> None:
-    for fraction in ("0.3", "0.8"):
-        data = task_of(ClassificationTask, f"--validation_fraction={fraction}").data
-        assert data.counts("train")["b"] == 1
-        assert data.counts("validation")["b"] == 0
-
-
-def test_flags_of_reading_reach_its_metrics(task_of: Callable[..., Any]) -> None:
-    given = ("--n_best_size=7", "--max_answer_length=9", "--answer_language=zh", "--version_2_with_negative")
-    metrics = task_of(ReadingTask, *given, "--null_score_diff_threshold=1.5").metrics
-    assert (metrics.n_best_size, metrics.max_answer_length, metrics.language) == (7, 9, "zh")
-    assert metrics.null_threshold == 1.5
-    assert task_of(ReadingTask).metrics.null_threshold is None
-
-
 # Flags of the tasks
-
-
-def test_flags_of_tagging_reach_the_features(task_of: Callable[..., Any]) -> None:
-    tokenizer = train_tokenizer([["Ann", "sees", "Oslo", "Rome", "rains"]], "wordpiece", vocab_size=40)
-    task = task_of(TaggingTask, "--label_all_tokens", "--validation_fraction=0")
-    plain = task_of(TaggingTask, "--validation_fraction=0")
-
-    def labelled(task: Any) -> int:
-        rows = task.features("train", tokenizer, None)
-        return sum(label != -100 for row in rows["labels"] for label in row)
-
-    assert labelled(plain) == 7
-    assert labelled(task) > 7
-
-
-@pytest.mark.parametrize("kind", [TaggingTask, ClassificationTask])
-def test_the_numbers_of_examples_are_limited(task_of: Callable[..., Any], tmp_path: Path, kind: type[Task]) -> None:
-    rows = write_rows(tmp_path / "other.jsonl", ROWS[kind])
-    files = (f"--validation_file={rows}", f"--test_file={rows}")
-    limits = ("--max_train_samples=2", "--max_eval_samples=1", "--max_predict_samples=1")
-    splits = task_of(kind, *files, *limits).data.splits
-    assert {split: len(rows) for split, rows in splits.items()} == {"train": 2, "validation": 1, "test": 1}
-
-
-def test_documents_and_the_texts_of_the_tokenizer(task_of: Callable[..., Any], tmp_path: Path) -> None:
-    text = tmp_path / "text.txt"
-    text.write_text("a b\nc d\n\ne f\n", encoding="utf-8")
-    for unit, count in {"line": 3, "paragraph": 2, "file": 1}.items():
-        task = task_of(PretrainingTask, f"--train_file={text}", f"--sample_by={unit}", "--validation_fraction=0")
-        assert len(task.data.splits["train"]) == count
-    task = task_of(PretrainingTask, f"--train_file={text}", "--max_tokenizer_samples=2", "--validation_fraction=0")
-    assert len(list(task.training_texts())) == 2
 
 
 # Contradictory flags
@@ -186,21 +150,6 @@ def test_a_model_saved_under_other_names_is_saved_under_its_own(tmp_path: Path) 
 
 
 # TF-IDF
-
-
-def test_tfidf_uses_class_weights(task_of: Callable[..., Any], tmp_path: Path) -> None:
-    rare = [{"text": f"word {n % 3}", "label": "ab"[n % 7 == 0]} for n in range(70)]
-    rows = write_rows(tmp_path / "rows.jsonl", rare)
-
-    def predicted(weights: str) -> set[str]:
-        folder = tmp_path / weights
-        files = [f"--{split}_file={rows}" for split in ("train", "validation", "test")]
-        task = task_of(ClassificationTask, *files, f"--class_weights={weights}")
-        run_tfidf(task, TrainingArguments(str(folder), report_to="none", do_predict=True))
-        return {row["predicted"] for row in read_rows(folder / "report" / "predictions_test.jsonl")}
-
-    assert predicted("none") == {"a"}
-    assert "b" in predicted("balanced")
 
 
 @pytest.mark.parametrize("letters", ["Latin", "Chinese"])
@@ -267,42 +216,6 @@ def test_a_saved_tokenizer_gives_the_token_types_of_training(
     assert max(trainer.train_dataset[0]["token_type_ids"]) == 1
 
 
-def test_a_siamese_model_refuses_a_tokenizer_without_token_types(
-    parsed: Callable[..., Parsed], tmp_path: Path
-) -> None:
-    rows = write_rows(
-        tmp_path / "rows.jsonl",
-        [{"sentence1": f"text {n}", "sentence2": "more", "label": "ab"[n == 0]} for n in range(8)],
-    )
-    train_tokenizer(["text more"] * 2, "wordpiece", vocab_size=100).save_pretrained(tmp_path / "tokenizer")
-    file = tmp_path / "tokenizer" / "tokenizer.json"
-    file.write_text(re.sub('"type_id": ?1', '"type_id": 0', file.read_text()))
-    given = (f"--train_file={rows}", f"--tokenizer_name={tmp_path / 'tokenizer'}")
-    parts_of(load_task(ClassificationTask, *parsed(ClassificationTask, *given)[:3]))
-    with pytest.raises(UserError, match=r"pair_mode.*--tokenizer_name"):
-        parts_of(
-            load_task(
-                ClassificationTask, *parsed(ClassificationTask, *given, "--config_overrides=pair_mode=siamese")[:3]
-            )
-        )
-
-
-def test_labels_of_all_tokens_that_the_constraints_forbid_are_refused(
-    parsed: Callable[..., Parsed], tmp_path: Path
-) -> None:
-    def build(*given: str, kind: str = "wordpiece") -> None:
-        rows = [{"tokens": ["Ann", name, "runs"], "tags": ["B-PER", "E-PER", "O"]} for name in ("Lee", "Bo")] * 4
-        file = f"--train_file={write_rows(tmp_path / 'train.jsonl', rows)}"
-        flags = (file, "--label_all_tokens", f"--tokenizer_kind={kind}", "--vocab_size=40")
-        parts_of(load_task(TaggingTask, *parsed(TaggingTask, *flags, *given)[:3]))
-
-    constrained = "--config_overrides=use_crf=true,crf_constraints=auto"
-    build("--config_overrides=use_crf=true")
-    build(constrained, kind="word")
-    with pytest.raises(UserError, match="--label_all_tokens"):
-        build(constrained)
-
-
 def test_a_fresh_model_is_star_plus_2_unless_a_shape_or_a_type_is_named(
     parsed: Callable[..., Parsed], tmp_path: Path
 ) -> None:
@@ -349,15 +262,6 @@ def test_a_fresh_tagger_of_entities_has_a_crf(
     assert getattr(again.config, "use_crf", None) == expected[0]
 
 
-@pytest.mark.parametrize(("overrides", "has_crf"), [(None, False), ("use_crf=true", True)])
-def test_a_student_has_a_crf_only_if_it_is_requested(tmp_path: Path, overrides: str | None, has_crf: bool) -> None:
-    rows = write_rows(tmp_path / "rows.jsonl", ROWS[TaggingTask] * 4)
-    data = TaggingArguments(train_file=str(rows), teacher="a")
-    model = TaggingModelArguments(config_overrides=overrides)
-    task = load_task(DistillTaggingTask, model, data, LabelRunArguments())
-    assert (parts_of(task)[1].crf is not None) == has_crf
-
-
 @pytest.mark.parametrize("kind", [TaggingTask, pytest.param(ClassificationTask, marks=pytest.mark.slow)])
 def test_the_saved_tokenizer_truncates_as_in_scoring(
     parsed: Callable[..., Parsed], tmp_path: Path, kind: type[Task]
@@ -373,3 +277,219 @@ def test_the_saved_tokenizer_truncates_as_in_scoring(
     saved = f"--model_name_or_path={tmp_path / 'short'}"
     assert limit_of("later", saved, "--max_seq_length=9") == 9
     assert limit_of("same", saved) == 6
+
+
+@pytest.fixture(scope="module")
+def pieces() -> PreTrainedTokenizerFast:
+    words = ["Ann", "sees", "Oslo", "and", "Rome", "It", "rains"]
+    return train_tokenizer([words], "word", min_frequency=1)
+
+
+def test_words_without_a_label_are_not_counted(
+    task_of: Callable[..., Any], pieces: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    task = task_of(TaggingTask, "--validation_fraction=0")
+    splits = task.data.splits
+    splits["test"] = splits["train"].map(lambda row: {"tags": [-100, *row["tags"][1:]]})
+    features = task.features("test", pieces, None)
+    right = [[max(label, 0) for label in row] + [-100] * (7 - len(row)) for row in features["labels"]]
+    sections = task.report(tmp_path, "test", features, np.array(right))
+    (table,) = sections.values()
+    # Of Ann, Oslo and Rome the first has no label now.
+    assert [cell.strip() for cell in table.splitlines()[-1].strip("|").split("|")][-1] == "2"
+    assert "1.0" in table
+    assert "0 of 2 rows" in (tmp_path / "errors_test.html").read_text(encoding="utf-8")
+    assert '"labels": [null, "O", "B-LOC", "O", "B-LOC"]' in (tmp_path / "predictions_test.jsonl").read_text()
+    # Nor does another scorer count them.
+    first = ["sees O O", "Oslo B-LOC B-LOC", "and O O", "Rome B-LOC B-LOC", ""]
+    assert (tmp_path / "predictions_test.conll").read_text().split("\n") == [*first, "rains O O", "", ""]
+
+
+def test_predictions_in_conll_can_be_read_again(
+    task_of: Callable[..., Any], pieces: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    task = task_of(TaggingTask, "--validation_fraction=0")
+    splits = task.data.splits
+    splits["test"] = splits["train"].remove_columns("tags").map(lambda row: {"tokens": ["a b", *row["tokens"][1:]]})
+    features = task.features("test", pieces, None)
+    task.report(tmp_path, "test", features, np.zeros((2, 7), dtype=int))
+    read = read_file(tmp_path / "predictions_test.conll")
+    assert read["tokens"][:] == [["a_b", "sees", "Oslo", "and", "Rome"], ["a_b", "rains"]]
+    assert read["tags"][:] == [["O"] * 5, ["O"] * 2]
+
+
+def report_of(task: Any, folder: Path, logits: list[list[float]]) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    sections = task.report(folder, "validation", task.data.splits["validation"], np.array(logits))
+    return sections, read_rows(folder / "predictions_validation.jsonl")
+
+
+def test_a_prediction_has_its_row_of_the_file_its_text_and_its_score(
+    parsed: Callable[..., Parsed], tmp_path: Path
+) -> None:
+    rows = [{"text": None if number == 2 else f"text {number}", "label": "ab"[number % 2]} for number in range(12)]
+    path = write_rows(tmp_path / "given.jsonl", rows)
+    arguments = parsed(ClassificationTask, f"--train_file={path}", "--drop_empty", "--validation_fraction=0.4")
+    task = load_task(ClassificationTask, *arguments[:3])
+    held = len(task.data.splits["validation"])
+    sections, lines = report_of(task, tmp_path, [[0.0, 2.0]] * held)
+    assert held == 4
+    assert all(row["text"] == rows[row["index"]]["text"] for row in lines)
+    assert all(row["label"] == rows[row["index"]]["label"] for row in lines)
+    assert max(row["index"] for row in lines) > held
+    assert {(row["predicted"], row["score"]) for row in lines} == {("b", 0.8808)}
+    assert (tmp_path / "classes_validation.md").read_text() == sections["Classes of the validation split"] + "\n"
+    mistakes = (tmp_path / "errors_validation.html").read_text(encoding="utf-8")
+    assert mistakes.count("<td>a (0.119)") == sum(row["label"] == "a" for row in lines) > 0
+    assert mistakes.count("<td>b (0.881)") == mistakes.count("<td>a (0.119)")
+
+
+def test_the_table_of_entities_has_the_reported_scores(parsed: Callable[..., Parsed], tmp_path: Path) -> None:
+    """A fresh model guesses, so that no score is 0 or 1."""
+    rows = write_rows(tmp_path / "test.jsonl", ROWS[TaggingTask] * 20)
+    alone = (f"{TINY[0]},use_crf=false", *TINY[1:])
+    arguments = parsed(TaggingTask, *alone, f"--test_file={rows}", "--validation_fraction=0")
+    task, trainer = trainer_of(TaggingTask, arguments, tmp_path / "run")
+    labels = len(task.data.label_list)
+    torch.manual_seed(3)
+    config = StarTransformerConfig(vocab_size=100, hidden_size=16, num_attention_heads=2, num_labels=labels)
+    trainer.model = StarTransformerForTokenClassification(config).eval()
+    features = task.features("test", trainer.processing_class, 5)  # in windows
+    trainer.compute_metrics = None
+    output = trainer.predict(features)
+    predictions = output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions
+    scores = task.scorer("test", features).metrics(
+        SimpleNamespace(predictions=predictions, label_ids=output.label_ids)
+    )
+    folder = tmp_path / "report"
+    folder.mkdir()
+    (table,) = task.report(folder, "test", features, predictions).values()
+    everything = [cell.strip().strip("*") for cell in table.splitlines()[-1].strip("|").split("|")]
+    assert 0 < scores["f1"] < 1
+    shown = [float(cell) for cell in everything[1:4]]
+    assert shown == pytest.approx([scores["precision"], scores["recall"], scores["f1"]], abs=6e-4)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [pytest.param(("text",), id="text"), pytest.param(("sentence1", "sentence2"), id="pair", marks=pytest.mark.slow)],
+)
+def test_a_classifier_is_compared_with_tfidf(
+    parsed: Callable[..., Parsed], tmp_path: Path, caplog: pytest.LogCaptureFixture, texts: tuple[str, ...]
+) -> None:
+    # Easy for TF-IDF; a model that is not trained predicts one class.
+    cells = [f"{word} text {number}" for number, word in enumerate(["dull", "fine"] * 20)]
+    rows = [{**dict.fromkeys(texts, cell), "label": cell[:4]} for cell in cells]
+    files = [f"--{split}_file={write_rows(tmp_path / f'{split}.jsonl', rows)}" for split in ("train", "test")]
+    flags = ("--max_steps=1", "--learning_rate=0", "--disable_tqdm=true", "--validation_fraction=0.5", *TINY, *files)
+
+    def results_of(name: str, *given: str) -> dict[str, Any]:
+        *groups, training = parsed(ClassificationTask, *flags, *given)
+        training.output_dir = str(tmp_path / name)
+        return run_once(load_task(ClassificationTask, *groups), training)
+
+    caplog.set_level("INFO")
+    results = results_of("with")
+    assert (results["tfidf_eval_accuracy"], results["tfidf_test_accuracy"]) == (1.0, 1.0)
+    assert results["eval_accuracy"] < 1
+    assert "of a baseline (TF-IDF with logistic regression)" in caplog.text
+    line = rf"test accuracy {results['test_accuracy']:.3f};.* 1\.000, on the same 40 rows"
+    assert re.match(line, score_lines(results, "accuracy")[0])
+    assert re.search(line, (tmp_path / "with" / "README.md").read_text(encoding="utf-8"))
+    assert not any("tfidf" in name for name in results_of("without", "--tfidf_baseline=false"))
+
+
+Entity = tuple[str, int, int]
+
+
+def dictionary_by_loops(sentences: list[list[str]], entities: list[list[Entity]], text: list[str]) -> list[str]:
+    """The definition of `EntityDictionary`, with every run of words compared with every entity."""
+    found = [
+        (tuple(words[i:j]), kind)
+        for words, own in zip(sentences, entities, strict=True)
+        for kind, i, j in own
+    ]  # fmt: skip
+    runs = [tuple(w[i:j]) for w in sentences for i in range(len(w)) for j in range(i + 1, len(w) + 1)]
+    tags, first = ["O"] * len(text), 0
+    while first < len(text):
+        for end in range(len(text), first, -1):
+            kinds = Counter(kind for run, kind in found if run == tuple(text[first:end]))
+            if kinds and kinds.total() >= runs.count(tuple(text[first:end])) / 2:
+                tags[first] = f"B-{kinds.most_common(1)[0][0]}"
+                tags[first + 1 : end] = [f"I-{kinds.most_common(1)[0][0]}"] * (end - first - 1)
+                break
+        else:
+            end = first + 1
+        first = end
+    return tags
+
+
+def test_the_dictionary_of_entities_equals_its_definition() -> None:
+    draw = random.Random(1)
+    sentences = [[draw.choice("abcd") for _ in range(draw.randint(0, 9))] for _ in range(40)]
+    entities = []
+    for words in sentences:
+        ends = sorted(draw.sample(range(len(words) + 1), min(4, len(words) // 2 * 2)))
+        entities.append([(draw.choice(["X", "Y"]), *pair) for pair in zip(ends[::2], ends[1::2], strict=True)])
+    dictionary = EntityDictionary(sentences, entities)
+    texts = [[draw.choice("abcde") for _ in range(12)] for _ in range(30)]
+    found = [dictionary(text) for text in texts]
+    assert found == [dictionary_by_loops(sentences, entities, text) for text in texts]
+    assert {"B-X", "I-X", "B-Y", "O"} <= {tag for tags in found for tag in tags}
+
+
+@pytest.fixture
+def results_of(parsed: Callable[..., Parsed], tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    def run(train: list[dict[str, Any]], test: list[dict[str, Any]], *given: str) -> dict[str, Any]:
+        files = [
+            f"--{split}_file={write_rows(tmp_path / f'{split}.jsonl', rows)}"
+            for split, rows in (("train", train), ("validation", train), ("test", test))
+        ]
+        flags = ("--max_steps=1", "--learning_rate=0", "--disable_tqdm=true", *TINY, *files, *given)
+        *groups, training = parsed(TaggingTask, *flags)
+        training.output_dir = str(tmp_path / "run")
+        return run_once(load_task(TaggingTask, *groups), training)
+
+    return run
+
+
+TRAIN = [{"tokens": ["In", "New", "Oslo", str(n)], "tags": ["O", "B-LOC", "I-LOC", "O"]} for n in range(8)]
+TEST = [
+    {"tokens": ["Oslo", "New"], "tags": ["O", "O"]},
+    {"tokens": ["New", "Oslo", "New", "Oslo"], "tags": ["B-LOC", "I-LOC"] * 2},
+]
+
+
+def test_a_tagger_is_compared_with_what_training_counts(
+    results_of: Callable[..., dict[str, Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    results = results_of(TRAIN, TEST)
+    assert (results["dictionary_eval_f1"], results["dictionary_test_f1"]) == (1.0, 1.0)
+    frequent = [["I-LOC", "B-LOC"], ["B-LOC", "I-LOC"] * 2]
+    assert results["frequent_test_f1"] == pytest.approx(f1_score([row["tags"] for row in TEST], frequent))
+    assert results["eval_f1"] < 1
+    assert "dictionary of the training entities" in caplog.text
+    (line, _) = score_lines(results, "f1")
+    for score in ("test_f1", "dictionary_test_f1", "frequent_test_f1"):
+        assert f" {results[score]:.3f}" in line
+    assert line in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "given", "reads"),
+    [
+        (["Ann", "sees", "Oslo"], (), True),
+        (["Ann", "sees", "Oslo"], ("--model_type=star_transformer",), False),
+        (["Ann", "sees", "Oslo"], ("--config_overrides=char_features=false,hidden_size=18",), False),
+        (["我", "们", "好"], (), False),
+    ],
+)
+def test_a_fresh_tagger_reads_the_spelling_of_words(
+    parsed: Callable[..., Parsed], tmp_path: Path, words: list[str], given: tuple[str, ...], reads: bool
+) -> None:
+    rows = [{"tokens": words, "tags": ["B-PER", "O", "B-LOC"]}] * 4
+    file = write_rows(tmp_path / "train.jsonl", rows)
+    *groups, _ = parsed(TaggingTask, f"--train_file={file}", "--report_to=none", *given)
+
+    _, model = parts_of(load_task(TaggingTask, *groups))
+    assert model.config.char_features is reads
+    assert model.config.use_crf

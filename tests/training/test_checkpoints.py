@@ -1,17 +1,18 @@
-"""The output folder of a run: where a run may begin or resume, so that nothing is overwritten."""
+"""The output folder of a run: the best model, where a run may begin or resume, so that nothing is overwritten."""
 
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from task_samples import TINY, Parsed, trainer_of
+from task_samples import TINY, Parsed, flags, trainer_of
 from transformers import TrainingArguments
 
 from modeling_star.errors import UserError
+from modeling_star.evaluation.task_metrics import metrics_for
 from modeling_star.files import write_json
 from modeling_star.runs.output_folder import (
     changed_arguments,
@@ -21,8 +22,10 @@ from modeling_star.runs.output_folder import (
     run_config,
 )
 from modeling_star.tasks.sequence_classification import ClassificationTask
-from modeling_star.training.arguments import ClassificationArguments, ModelArguments, RunArguments
+from modeling_star.tasks.token_classification import TaggingTask
 from modeling_star.training.checkpoints import last_checkpoint, remove_checkpoints, write_manifest
+from modeling_star.training.settled_arguments import settle_training
+from modeling_star.training.trainer import average_checkpoints
 
 
 STATE = ("optimizer.pt", "scheduler.pt", "rng_state.pth")
@@ -129,16 +132,6 @@ def test_no_kill_while_checkpoints_are_removed_loses_the_best_one(
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-best"]
 
 
-def test_the_manifest_has_files_in_folders(tmp_path: Path) -> None:
-    checkpoint = write_checkpoint(tmp_path, 3, has_manifest=False)
-    (checkpoint / "optimizer_0").mkdir()  # as with FSDP
-    (checkpoint / "optimizer_0" / "__0_0.distcp").write_bytes(b"shard")
-    write_manifest(checkpoint)
-    assert last_checkpoint(tmp_path) == checkpoint
-    flip_a_bit(checkpoint / "optimizer_0" / "__0_0.distcp")
-    assert last_checkpoint(tmp_path) is None
-
-
 def test_resuming_overwrites_no_other_run(tmp_path: Path) -> None:
     first, last = (str(write_checkpoint(tmp_path / "run", step)) for step in (3, 6))
     (tmp_path / "other").mkdir()
@@ -156,15 +149,6 @@ def test_a_checkpoint_without_optimizer_is_not_resumed_from(tmp_path: Path, resu
     write_checkpoint(tmp_path, 3, files=())  # as with --save_only_model
     with pytest.raises(UserError, match="--model_name_or_path"):
         check_output_dir(tmp_path, resume if resume == "last" else str(tmp_path / resume))
-
-
-@pytest.mark.parametrize("is_there", [True, False])
-def test_a_folder_that_is_no_checkpoint_is_not_resumed_from(tmp_path: Path, is_there: bool) -> None:
-    model = tmp_path / "model"
-    if is_there:
-        model.mkdir()
-    with pytest.raises(UserError, match="--resume_from_checkpoint"):
-        check_output_dir(tmp_path / "run", str(model))
 
 
 def test_seeds_with_other_arguments_are_not_averaged(tmp_path: Path) -> None:
@@ -191,56 +175,12 @@ def test_seeds_with_other_arguments_are_not_averaged(tmp_path: Path) -> None:
         plan("single", "last")
 
 
-@pytest.mark.parametrize("left", ["checkpoint-5/model.safetensors", "model.safetensors"])
-def test_a_seed_without_a_whole_checkpoint_restarts(tmp_path: Path, left: str) -> None:
-    config = {"learning_rate": 1e-3}
-    folders = [tmp_path / f"seed-{seed}" for seed in (1, 2, 3)]
-    for file in (folders[0] / "all_results.json", folders[1] / left):
-        file.parent.mkdir(parents=True)
-        file.touch()
-    training = TrainingArguments(str(tmp_path), resume_from_checkpoint="last", use_cpu=True)
-    with pytest.raises(UserError, match="no whole checkpoint"):
-        plan_seeds(folders, training, config)  # the arguments of the runs are unknown
-    write_json(tmp_path / "arguments.json", config)
-    assert plan_seeds(folders, training, config) == [(True, None), (False, None), (False, None)]
-    with pytest.raises(UserError, match=r"learning_rate 0\.001, now 1"):
-        plan_seeds(folders, training, {"learning_rate": 1})
-    with pytest.raises(UserError, match="no whole checkpoint"):
-        check_output_dir(folders[1], "last")
-
-
-def test_a_folder_with_arguments_alone_is_new(tmp_path: Path) -> None:
-    write_json(tmp_path / "arguments.json", {"learning_rate": 1e-3})
-    assert check_output_dir(tmp_path, None) is None
-    assert check_output_dir(tmp_path, "last") is None
-
-
 def test_changed_arguments_are_reported(tmp_path: Path) -> None:
     assert changed_arguments(tmp_path, {"num_train_epochs": 2}) == ""
     write_json(tmp_path / "arguments.json", {"num_train_epochs": 60, "text_unit": "line"})
     assert changed_arguments(tmp_path, {"num_train_epochs": 60, "sample_by": "line"}) == ""
     changes = changed_arguments(tmp_path, {"num_train_epochs": 2, "sample_by": "line"})
     assert changes == "num_train_epochs 60, now 2"
-
-
-def test_a_run_may_be_resumed_with_another_cache_of_the_teacher_but_not_another_rate(tmp_path: Path) -> None:
-    def config(rate: float | None, cache: str) -> dict[str, Any]:
-        data = ClassificationArguments(teacher_cache=cache, teacher_batch_size=len(cache))
-        run = RunArguments(encoder_learning_rate=rate)
-        return run_config(ModelArguments(), data, run, TrainingArguments(str(tmp_path), use_cpu=True))
-
-    write_json(tmp_path / "arguments.json", config(1e-4, "cache"))
-    assert changed_arguments(tmp_path, config(1e-4, "elsewhere")) == ""
-    assert changed_arguments(tmp_path, config(None, "cache")) == "encoder_learning_rate 0.0001, now None"
-
-
-def test_a_run_of_before_there_were_students_may_be_resumed(tmp_path: Path) -> None:
-    training = TrainingArguments(str(tmp_path), use_cpu=True)
-    now = run_config(ModelArguments(), ClassificationArguments(train_file="a"), RunArguments(), training)
-    student = run_config(ModelArguments(), ClassificationArguments(teacher="b", alpha=0.5), RunArguments(), training)
-    write_json(tmp_path / "arguments.json", {name: value for name, value in now.items() if name != "teacher"})
-    assert changed_arguments(tmp_path, now) == ""
-    assert "alpha" in changed_arguments(tmp_path, student)
 
 
 def test_a_folder_in_use_is_refused_and_may_be_resumed_with_a_checkpoint(tmp_path: Path) -> None:
@@ -262,31 +202,6 @@ def test_a_second_run_cannot_lock_a_folder(tmp_path: Path) -> None:
     assert not folder.exists(), "an empty folder does not stay"
     with lock_output_dir(folder):
         pass
-
-
-def test_a_failed_start_leaves_no_empty_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "outputs" / "run"
-
-    def start() -> None:
-        check_output_dir(folder / "seed-1", None)
-        raise UserError("no data")
-
-    with pytest.raises(UserError, match="no data"), lock_output_dir(folder):
-        start()
-    assert not list(tmp_path.iterdir())
-    folder.mkdir(parents=True)
-    with lock_output_dir(folder):
-        pass
-    assert folder.is_dir(), "an empty folder of the user stays"
-
-
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="--output_dir"):
-        check_output_dir(tmp_path / "file", None)
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
-    with pytest.raises(UserError, match="--output_dir"):
-        check_output_dir(tmp_path, None)
 
 
 # ------ resuming in Trainer
@@ -325,3 +240,140 @@ def test_early_stopping_counts_across_an_interruption(
 
     assert trained(None).state.global_step == 3  # the first step is the best
     assert trained(str(tmp_path / "run" / f"checkpoint-{checkpoint}")).state.global_step == 3
+
+
+def settled(
+    training: TrainingArguments,
+    run: flags.RunArguments | None = None,
+    name: str = "tagging",
+    labels: tuple[str, ...] = ("O", "B-PER"),
+    has_validation: bool = True,
+) -> TrainingArguments:
+    """The final arguments, for a task with these metrics."""
+    metrics, model = metrics_for(name, labels), torch.nn.Linear(1, 1)
+    before = training.to_dict()
+    final = settle_training(training, run or flags.RunArguments(), metrics, model, has_validation)  # type: ignore[arg-type]
+    assert training.to_dict() == before, "the arguments of the user are not changed"
+    return final
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen"),
+    [
+        ([], (True, "f1", True)),
+        (["--load_best_model_at_end"], (True, "f1", True)),
+        (["--lr_scheduler_type=reduce_lr_on_plateau"], (True, "f1", True)),
+        (["--metric_for_best_model=loss"], (True, "loss", False)),
+        (["--metric_for_best_model=eval_loss", "--greater_is_better=true"], (True, "eval_loss", False)),
+        (["--save_strategy=best"], (True, "f1", True)),
+        (["--save_strategy=no", "--metric_for_best_model=accuracy"], (False, "accuracy", True)),
+        (["--save_strategy=no", "--lr_scheduler_type=greedy"], (False, "f1", True)),
+        (["--save_strategy=no"], (False, None, None)),
+        (["--load_best_model_at_end=false"], (False, None, None)),
+        (["--load_best_model_at_end=no", "--save_strategy=best"], (False, "f1", True)),
+        # Steps that differ lose no best model where none is kept.
+        (
+            [
+                "--load_best_model_at_end",
+                "false",
+                *("--eval_strategy=steps", "--save_strategy=steps", "--eval_steps=3"),
+            ],
+            (False, None, None),
+        ),
+    ],
+)
+def test_the_tasks_score_chooses_the_best_model(
+    parsed: Callable[..., Parsed], given: list[str], chosen: tuple[bool, str | None, bool | None]
+) -> None:
+    *_, run, training = parsed(TaggingTask, *given)
+    training = settled(training, run)
+    assert (training.load_best_model_at_end, training.metric_for_best_model, training.greater_is_better) == chosen
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--save_strategy=best", "--metric_for_best_model=f2"], ["f2", "precision"]),
+        (["--save_strategy=no", "--metric_for_best_model=f2"], ["f2", "precision"]),
+        (["--save_strategy=best", "--average_checkpoints=2"], ["--save_strategy", "--average_checkpoints 0"]),
+        (
+            ["--lr_scheduler_type=greedy", "--average_checkpoints=2"],
+            ["--lr_scheduler_type greedy"],
+        ),
+        (["--save_strategy=best", "--eval_strategy=no"], ["--save_strategy best", "--eval_strategy"]),
+        (["--save_strategy=no", "--early_stopping_patience=2"], ["--early_stopping_patience"]),
+    ],
+)
+def test_arguments_that_cannot_choose_a_model_are_refused(
+    parsed: Callable[..., Parsed], given: list[str], words: list[str]
+) -> None:
+    *_, run, training = parsed(TaggingTask, *given)
+    with pytest.raises(UserError) as caught:
+        settled(training, run)
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(None, None), (2, 4), (9, 9)])
+def test_as_many_checkpoints_are_kept_as_are_averaged(
+    parsed: Callable[..., Parsed], limit: int | None, kept: int | None
+) -> None:
+    *_, run, training = parsed(TaggingTask, "--average_checkpoints=4")
+    training.save_total_limit = limit
+    assert settled(training, run).save_total_limit == kept
+
+
+def test_checkpoints_are_averaged_tensor_by_tensor(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    folders, saved = [], []
+    for number in range(5):
+        folder = tmp_path / f"checkpoint-{number}"
+        folder.mkdir()
+        weights = {"a": torch.randn(3, 2), "b": torch.randn(4).half(), "words": torch.tensor([number])}
+        parts = [{"a": weights["a"]}, {"b": weights["b"], "words": weights["words"]}]
+        for part, tensors in enumerate(parts):
+            save_file(tensors, folder / f"model-{part}.safetensors")
+        folders.append(folder)
+        saved.append(weights)
+    mean = average_checkpoints(folders)
+    assert mean["words"].item() == 0  # that of the first named, the newest
+    for name in ("a", "b"):
+        assert mean[name].dtype == saved[0][name].dtype
+        for place in np.ndindex(*mean[name].shape):
+            expected = sum(weights[name][place].item() for weights in saved) / 5
+            assert mean[name][place].item() == pytest.approx(expected, rel=1e-6 if name == "a" else 1e-3, abs=1e-6)
+    assert average_checkpoints(folders[:1])["a"].equal(saved[0]["a"])
+
+
+def test_averages_are_refused_for_lack_of_checkpoints_or_of_one_model(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no whole checkpoint to average"):
+        average_checkpoints([])
+    for name, width in (("one", 2), ("other", 3)):
+        (tmp_path / name).mkdir()
+        save_file({"a": torch.zeros(width)}, tmp_path / name / "model.safetensors")
+    with pytest.raises(UserError, match="name another --output_dir"):
+        average_checkpoints([tmp_path / "one", tmp_path / "other"])
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        *("--dataloader_drop_last", "--eval_delay=1", "--neftune_noise_alpha=5", "--num_train_epochs=9", "--bf16"),
+        *("--adam_beta2=0.9", "--warmup_steps=9", "--weight_decay=0.5", "--label_smoothing_factor=0.1"),
+        *("--per_device_train_batch_size=3", "--gradient_accumulation_steps=3", "--max_steps=7", "--stride=2"),
+        *("--lr_scheduler_type=cosine", "--optim=adafactor", "--max_grad_norm=2", "--class_weights=balanced"),
+        *("--train_sampling_strategy=group_by_length", "--shuffle_length_groups=false", "--average_checkpoints=1"),
+        *("--metric_for_best_model=accuracy", "--data_seed=7", "--adam_beta1=0.5", "--adam_epsilon=1"),
+        *("--eval_strategy=no", "--save_strategy=no", "--learning_rate=1", "--load_best_model_at_end=false"),
+    ],
+)
+def test_an_argument_that_changes_the_results_changes_the_config(parsed: Callable[..., Parsed], flag: str) -> None:
+    assert run_config(*parsed(TaggingTask)) != run_config(*parsed(TaggingTask, flag))
+
+
+def test_the_number_of_processes_changes_the_config(
+    parsed: Callable[..., Parsed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = parsed(TaggingTask)
+    before = run_config(*alone)
+    monkeypatch.setattr(type(alone[-1]), "world_size", property(lambda _: 2))
+    assert before != run_config(*alone)

@@ -31,7 +31,6 @@ from transformers import (
 from modeling_star.data.tagging import tokenize_and_align
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
-from modeling_star.tasks.distillation import _Augmentation
 from modeling_star.training.distillation import (
     LOGITS,
     ROW,
@@ -117,30 +116,6 @@ def test_only_missing_shards_are_computed(teacher_path: Path, tmp_path: Path, mo
     other = write_teacher(tmp_path / "other", ["b", "a", "c"], TEXTS, hidden_act="relu")
     teacher_outputs(load(other), rows, tmp_path, ONE, shard_size=5)
     assert computed[6:] == [5, 5, 5, 2]
-
-
-def test_two_runs_at_once_compute_each_shard_once(
-    teacher_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    computed: list[int] = []
-    outputs, barrier = Teacher.outputs, Barrier(2)
-
-    def counted(self: Teacher, rows: dict[str, list[Any]], *args: Any) -> Any:
-        computed.append(len(rows["text"]))
-        return outputs(self, rows, *args)
-
-    state = SimpleNamespace(
-        process_index=0, num_processes=1, is_main_process=True, wait_for_everyone=lambda: barrier.wait(timeout=60)
-    )
-    monkeypatch.setattr(Teacher, "outputs", counted)
-    rows = Dataset.from_dict({"text": TEXTS})
-
-    def run(_: int) -> int:
-        return len(teacher_outputs(load(teacher_path), rows, tmp_path, state, shard_size=5))
-
-    with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(run, range(2))) == [17, 17]
-    assert sorted(computed) == [2, 5, 5, 5]
 
 
 def test_two_processes_compute_alternate_shards_of_the_same_store(teacher_path: Path, tmp_path: Path) -> None:
@@ -321,23 +296,6 @@ def test_labels_that_a_crf_forbids_leave_the_loss_finite_and_without_gradient() 
 # ------ augmentation
 
 
-def test_augmented_copies_have_masks_or_are_parts_and_follow_from_the_seed() -> None:
-    words = [str(number) for number in range(20)]
-    rows = {"text": [" ".join(words), "好看的电影", "one"], "words": [words, words, ["one"]]}
-    copies = _Augmentation(("text", "words"), 50, 1)(rows, [0, 1, 2])
-    assert copies == _Augmentation(("text", "words"), 50, 1)(rows, [0, 1, 2])
-    assert copies != _Augmentation(("text", "words"), 50, 2)(rows, [0, 1, 2])
-    pairs = list(zip(copies["text"], copies["words"], strict=True))
-    assert len({str(pair) for pair in pairs}) == len(pairs) > 80
-    long = [x for x in copies["words"] if len(x) == 20]
-    masks = sum(x.count("[MASK]") for x in long) / sum(map(len, long))
-    assert 0.05 < masks < 0.15
-    short = [x for x in copies["words"] if 1 < len(x) < 20]
-    assert {len(x) for x in short} <= {2, 3, 4, 5}
-    assert any("[MASK]" not in x and x == words[int(x[0]) : int(x[0]) + len(x)] for x in short)
-    assert any(text.startswith("好") and "[MASK]" in text for text in copies["text"])
-
-
 # ------ runs
 
 
@@ -412,62 +370,6 @@ print(json.dumps([classify("a fine film")[0]["label"], sorted(tensors.keys() - k
     assert unknown == []
 
 
-def test_a_resumed_run_ends_with_the_weights_of_one_never_interrupted(
-    scripts: ScriptRunner, distil: Callable[..., list[Any]], corpora: Path, tmp_path: Path
-) -> None:
-    steps = ["--save_strategy=steps", "--save_steps=3", "--eval_strategy=steps", "--eval_steps=3"]
-    dropout = "--config_overrides=hidden_size=16,num_attention_heads=2,hidden_dropout_prob=0.3"
-    command = [
-        *distil("sentiment", corpora / "topics" / "train.jsonl"),
-        *steps,
-        dropout,
-        "--alpha=0.2",
-        "--num_train_epochs=3",
-    ]
-    command += [f"--teacher_cache={tmp_path / 'cache'}", "--save_total_limit=100"]
-    command += [f"--test_file={corpora / 'sentiment' / 'test.jsonl'}"]
-    straight, killed = tmp_path / "straight", tmp_path / "killed"
-    scripts.check(*command, f"--output_dir={straight}")
-    scripts.kill_when(killed / "checkpoint-6" / "trainer_state.json", *command, f"--output_dir={killed}")
-    assert not (killed / "report" / "all_results.json").exists()
-    scripts.check(*command, f"--output_dir={killed}", "--resume_from_checkpoint=last")
-    for name in ("model.safetensors", "report/predictions_test.jsonl"):
-        assert (killed / name).read_bytes() == (straight / name).read_bytes(), name
-
-
-@pytest.mark.parametrize(
-    ("shape", "flags"),
-    [
-        ("sentiment", ["--loss=kl", "--alpha=0.3"]),
-        ("entities", ["--alpha=0.3", "--config_overrides=hidden_size=16,num_attention_heads=2,use_crf=true"]),
-        ("topics", ["--loss=kl", "--alpha=0.3"]),
-        ("numbers", ["--alpha=0.3"]),
-        ("pairs", []),
-    ],
-    ids=["sentiment", "entities with a CRF", "topics", "numbers", "pairs"],
-)
-@pytest.mark.slow
-def test_two_processes_have_the_store_and_the_losses_of_one_with_twice_the_batch(
-    scripts: ScriptRunner, distil: Callable[..., list[Any]], tmp_path: Path, shape: str, flags: list[str]
-) -> None:
-    names = ("embedding_dropout_prob", "hidden_dropout_prob", "attention_probs_dropout_prob")
-    none = ",".join(f"{name}=0" for name in names)
-    overrides = next((flag for flag in flags if flag.startswith("--config")), "--config_overrides=hidden_size=16")
-    command = [*distil(shape), *flags, f"{overrides},num_attention_heads=2,{none}", "--gradient_accumulation_steps=2"]
-    command += ["--max_train_samples=49"]  # with 15 unlabelled texts 4 updates of 16
-    losses = {}
-    for processes, batch in ((1, 8), (2, 4)):
-        folder = tmp_path / str(processes)
-        size = f"--per_device_train_batch_size={batch}"
-        places = [f"--teacher_cache={folder / 'cache'}", f"--output_dir={folder / 'model'}"]
-        scripts.check(*command, size, *places, processes=processes)
-        losses[processes] = [entry["loss"] for entry in log_of(folder / "model") if "loss" in entry]
-    assert hashes(tmp_path / "1" / "cache") == hashes(tmp_path / "2" / "cache")
-    assert len(losses[1]) == 8
-    assert losses[1][-1] < losses[1][0]
-    assert losses[2] == pytest.approx(losses[1], rel=1e-4, abs=1e-5)
-
-
 def test_unlabelled_texts_that_are_to_be_scored_are_omitted(
     scripts: ScriptRunner, distil: Callable[..., list[Any]], corpora: Path, tmp_path: Path
 ) -> None:
@@ -476,23 +378,3 @@ def test_unlabelled_texts_that_are_to_be_scored_are_omitted(
     command = [*distil("entities", mixed), f"--test_file={corpora / 'entities' / 'test.jsonl'}", "--max_steps=1"]
     scripts.check(*command, f"--teacher_cache={tmp_path / 'cache'}", f"--output_dir={tmp_path / 'model'}")
     assert results_of(tmp_path / "model")["unlabeled_samples"] == 1
-
-
-@pytest.mark.slow
-def test_a_wrong_teacher_or_loss_is_reported_in_one_line(
-    scripts: ScriptRunner, distil: Callable[..., list[Any]], corpora: Path, tmp_path: Path
-) -> None:
-    crf = "--config_overrides=hidden_size=16,num_attention_heads=2,use_crf=true"
-    teacher = next(str(flag) for flag in distil("topics") if str(flag).startswith("--teacher"))
-    for shape, flags, part in (
-        ("sentiment", [teacher], "negative, positive"),
-        ("sentiment", ["--teacher=/nowhere"], "/nowhere"),
-        ("sentiment", ["--alpha=2"], "--alpha 2"),
-        ("sentiment", ["--stride=3"], "--stride"),
-        ("sentiment", ["--model_type=tfidf"], "--model_type tfidf"),
-        ("entities", [crf, "--loss=mse"], "--loss kl"),
-        ("numbers", ["--loss=kl"], "--loss mse"),
-    ):
-        done = scripts.run(*distil(shape), *flags, f"--output_dir={tmp_path / 'model'}")
-        assert done.code != 0
-        assert part in done.error.splitlines()[-1]

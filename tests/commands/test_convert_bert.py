@@ -1,0 +1,115 @@
+"""A converted BERT is a saved model like any other: the scripts fine-tune, distil and pretrain it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from common import tiny_bert
+from script_runner import ScriptRunner
+from script_samples import QUICK, files, read_rows, results_of
+from transformers import AutoModel, AutoTokenizer, BertForMaskedLM, ModernBertConfig, ModernBertForMaskedLM
+
+from modeling_star import BigTransformerModel
+
+
+@pytest.fixture(scope="module")
+def converted(scripts: ScriptRunner, bert: Path) -> Path:
+    """The folder of a converted BERT of one layer with the words of its tokenizer."""
+    flags = ["--layers", "0", "--radius", "2", "--lexicon", "whole_word"]
+    scripts.check("convert_bert.py", bert, "converted", *flags)
+    return scripts.folder / "converted"
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "config.json").read_text(encoding="utf-8"))
+
+
+def test_the_folder_holds_the_weights_and_the_tokenizer_of_the_bert(converted: Path, bert: Path) -> None:
+    model, source = AutoModel.from_pretrained(converted), AutoModel.from_pretrained(bert)
+    assert isinstance(model, BigTransformerModel)
+    assert (model.config.window_radius, model.config.lexicon_kind) == (2, "whole_word")
+    assert model.layers[0].output.weight.equal(source.encoder.layer[0].output.dense.weight)
+    tokenizer, original = AutoTokenizer.from_pretrained(converted), AutoTokenizer.from_pretrained(bert)
+    assert tokenizer("a b", "c").data == original("a b", "c").data
+    assert tokenizer.cls_token_id == tokenizer("a")["input_ids"][0]
+    assert "AutoModelForTokenClassification" in config_of(converted)["auto_map"]
+
+
+def test_a_masked_language_model_keeps_its_head(scripts: ScriptRunner, bert: Path, tmp_path: Path) -> None:
+    BertForMaskedLM(tiny_bert()).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(bert).save_pretrained(tmp_path)
+    scripts.check("convert_bert.py", tmp_path, tmp_path / "out", "--layers", "0")
+    assert config_of(tmp_path / "out")["architectures"] == ["BigTransformerForMaskedLM"]
+
+
+def test_longer_positions_are_the_limit_of_the_tokenizer_too(
+    scripts: ScriptRunner, bert: Path, tmp_path: Path
+) -> None:
+    flags = ["--layers", "0", "--max_positions", "70", "--positions", "interpolated"]
+    scripts.check("convert_bert.py", bert, tmp_path / "long", *flags)
+    assert config_of(tmp_path / "long")["max_position_embeddings"] == 70
+    assert AutoTokenizer.from_pretrained(tmp_path / "long").model_max_length == 70
+
+
+def test_a_modernbert_keeps_its_kind(scripts: ScriptRunner, bert: Path, tmp_path: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(bert)
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 4, "num_attention_heads": 2}
+    ids = {f"{name}_token_id": 0 for name in ("pad", "bos", "eos", "cls", "sep")}
+    ModernBertForMaskedLM(ModernBertConfig(vocab_size=len(tokenizer), **sizes, **ids)).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    scripts.check("convert_bert.py", tmp_path, tmp_path / "out", "--radius", "9")
+    config = config_of(tmp_path / "out")
+    assert (config["architectures"], config["global_radius"]) == (["WindowModernBertForMaskedLM"], 9)
+    assert config["num_hidden_layers"] == 4
+    done = scripts.run("convert_bert.py", tmp_path, tmp_path / "no", "--lexicon", "whole_word")
+    assert done.code == 1
+    assert "--lexicon" in done.error.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ("--layers 0 3", "--layers 0 3"),
+        ("--radius 0", "window_radius"),
+        ("--max_positions 0", "max_position_embeddings"),
+        ("--positions interpolated", "--max_positions 8192"),
+    ],
+)
+def test_what_cannot_be_converted_is_one_line(flags: str, named: str, scripts: ScriptRunner, bert: Path) -> None:
+    done = scripts.run("convert_bert.py", bert, "nothing", *flags.split())
+    assert done.code == 1
+    assert named in done.error.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("script", "data"),
+    [
+        ("run_glue.py", "sentiment"),
+        pytest.param("run_glue.py", "pairs", marks=pytest.mark.slow),
+        pytest.param("run_ner.py", "entities", marks=pytest.mark.slow),
+    ],
+)
+def test_scripts_fine_tune_it(scripts: ScriptRunner, converted: Path, corpora: Path, script: str, data: str) -> None:
+    flags = [f"--model_name_or_path={converted}", f"--output_dir=tuned-{data}"]
+    scripts.check(script, *files(corpora / data), *QUICK, *flags)
+    folder = scripts.folder / f"tuned-{data}"
+    assert results_of(folder)["train_samples"] > 0
+    assert (config_of(folder)["model_type"], config_of(folder)["global_node"]) == ("big_transformer", "first")
+
+
+@pytest.mark.slow
+def test_it_is_a_student(scripts: ScriptRunner, converted: Path, bert: Path, corpora: Path) -> None:
+    train = files(corpora / "sentiment", "train", "validation")
+    scripts.check("run_glue.py", *train, *QUICK, f"--model_name_or_path={bert}", "--output_dir=teacher")
+    flags = ["--teacher=teacher", f"--model_name_or_path={converted}", "--output_dir=student", "--teacher_cache=cache"]
+    scripts.check("run_distill.py", *train, *QUICK, *flags)
+    assert config_of(scripts.folder / "student")["local_connection"] == "window"
+
+
+def test_it_is_pretrained_further(scripts: ScriptRunner, converted: Path, corpora: Path, tmp_path: Path) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(row["text"] for row in read_rows(corpora / "sentiment" / "train.jsonl")))
+    flags = [f"--model_name_or_path={converted}", f"--train_file={texts}", f"--validation_file={texts}"]
+    scripts.check("run_mlm.py", *flags, "--max_steps=2", f"--output_dir={tmp_path / 'out'}", "--disable_tqdm=true")
+    assert config_of(tmp_path / "out")["architectures"] == ["BigTransformerForMaskedLM"]
