@@ -241,8 +241,9 @@ def _truth(text: str) -> bool:
 
 
 def _help(field: dataclasses.Field[Any]) -> str:
-    is_list = field.default_factory is not dataclasses.MISSING
-    default = " ".join(map(str, field.default_factory())) if is_list else field.default
+    default = field.default
+    if field.default_factory is not dataclasses.MISSING:
+        default = " ".join(map(str, field.default_factory()))
     default = str(default).lower() if isinstance(default, bool) else default
     return (field.metadata["help"] + ("" if default is None else f" (default: {default})")).replace("%", "%%")
 
