@@ -146,9 +146,13 @@ def _count_answers(references: Sequence[Any], predictions: Sequence[Any], langua
 def _count_labels(references: Sequence[Any], predictions: Sequence[Any], labels: Sequence[Any]) -> np.ndarray:
     """How often each label is predicted rightly, expected and predicted, `[examples, 3 * labels]`."""
     index, shape = {label: number for number, label in enumerate(labels)}, (len(references), len(labels))
-    pairs = [(row, *map(_as_set, pair)) for row, item in enumerate(_pairs(references, predictions)) for pair in item]
-    kinds = (frozenset.intersection, lambda truth, guess: truth, lambda truth, guess: guess)
-    places = ([row * shape[1] + index[x] for row, *sets in pairs for x in kind(*sets)] for kind in kinds)
+    pairs = [(row, pair) for row, item in enumerate(_pairs(references, predictions)) for pair in item]
+    sets = [(row * len(labels), _as_set(truth), _as_set(guess)) for row, (truth, guess) in pairs]
+    places = (
+        [start + index[label] for start, truth, guess in sets for label in truth & guess],
+        [start + index[label] for start, truth, _ in sets for label in truth],
+        [start + index[label] for start, _, guess in sets for label in guess],
+    )
     tables = (np.bincount(np.array(each, dtype=np.int64), minlength=shape[0] * shape[1]) for each in places)
     return np.concatenate([table.reshape(shape) for table in tables], axis=1).astype(np.float64)
 

@@ -15,7 +15,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 from task_samples import one, table
 
 from modeling_star.data.classification import prepare_classification
-from modeling_star.data.columns import find_reading_columns, find_tagging_columns
+from modeling_star.data.columns import find_reading_columns
 from modeling_star.data.inspection import count_entities
 from modeling_star.data.splits import _some_of_each, hold_out, load_splits
 from modeling_star.data.squad import prepare_reading
@@ -355,13 +355,6 @@ def test_a_split_needs_all_label_columns_or_none():
     splits = DatasetDict({"train": marked()["train"], "test": marked()["train"].remove_columns("loud")})
     with pytest.raises(UserError, match=r"test has no column 'loud'"):
         prepare_classification(splits, label_column_name="rude,loud")
-
-
-def test_the_tags_of_another_task_are_not_taken():
-    splits = one(tokens=[["It", "rains"]], ner_tags=[["O", "O"]])
-    with pytest.raises(UserError, match=r"'ner_tags'.*--label_column_name"):
-        find_tagging_columns(splits, task_name="pos")
-    assert find_tagging_columns(splits, None, "ner_tags", "pos") == ("tokens", "ner_tags")
 
 
 def test_reading_columns_have_known_names():
