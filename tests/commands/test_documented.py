@@ -44,6 +44,7 @@ NOT_RUN = {
     "python -m http.server": "serves until it is stopped; tests/real/test_web.py opens the page",
     "make ": "creates an environment; CI calls it",
     "hf auth login": "asks for a token",
+    "python -m modeling_star.files FOLDER": "a placeholder; tests/test_loading.py accepts edited files",
     "python -m modeling_star.kernels.cpu": "the runner takes no modules; tests/models/test_compiled.py compiles",
     "modeling-star push outputs/reviews yourname/star-reviews --private": "uploads; tests/commands/test_hub.py does",
     "modeling-star demo": "serves until it is stopped; tests/real/test_demo.py clicks in its page",
