@@ -327,8 +327,8 @@ def as_html(explanation: Explanation, title: str) -> str:
     if explanation.words:
         parts.append("<h2>Words, by the weight that their tokens give them</h2>")
         words = ("".join(explanation.tokens[start : start + length]) for start, length, _ in explanation.words)
-        rows = zip(words, explanation.words, strict=True)
-        cells = "".join(f"<tr><th>{escape(word)}{_cells(np.array([weight]))}</tr>" for word, (_, _, weight) in rows)
+        weighted = zip(words, explanation.words, strict=True)
+        cells = "".join(f"<tr><th>{escape(word)}{_cells(np.array([one[2]]))}</tr>" for word, one in weighted)
         parts.append(f"<table>{cells}</table><p class=note>Percent of a token's attention, mean of layers.</p>")
     for number, weights in enumerate(explanation.weights, start=1):
         used = [(role, column) for column, role in enumerate(explanation.roles) if weights[:, column].any()]

@@ -1,6 +1,7 @@
 """Predictions by the workers of a Ray cluster, each of which loads the model once."""
 
 import copy
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +34,7 @@ def connect(address: str) -> None:
     except ModuleNotFoundError:
         raise UserError("Ray is not installed: write pip install ray.") from None
     try:
-        ray.init(address, logging_level="WARNING")
+        ray.init(address, logging_level=logging.WARNING)
     except (ConnectionError, ValueError):
         raise UserError(
             f"There is no Ray cluster at {address!r}: write --ray local to start one on this machine, or the "

@@ -51,7 +51,7 @@ def run_tfidf(task: Task, training: TrainingArguments) -> dict[str, Any]:
         raise UserError("--model_type tfidf needs --train_file and --validation_file with labels, or --dataset_name.")
     started = time.perf_counter()
     builder = copy(task)
-    fields = {"model_type": StarTransformerConfig.model_type, "config_overrides": _NO_ENCODER}
+    fields: dict[str, Any] = {"model_type": StarTransformerConfig.model_type, "config_overrides": _NO_ENCODER}
     builder.model_args = replace(task.model_args, **fields)
     tokenizer, model = build_parts(builder)
     try:

@@ -169,7 +169,8 @@ class TaggingTask(Task[TaggingArguments]):
             expected = [[None if tag == IGNORE_INDEX else names[tag] for tag in tags] for tags in tagged]
             for row, tags in zip(rows, expected, strict=True):
                 row["labels"] = tags
-            sections = self._tables(folder, split, *labelled_words(expected, predicted))
+            references, guesses = labelled_words(expected, predicted)
+            sections = self._tables(folder, split, references, guesses)
             self._write_mistakes(folder, split, words[:], expected, predicted)
             if self._trainer is not None and can_calibrate(self._trainer):
                 model = self._trainer.model
@@ -191,9 +192,7 @@ class TaggingTask(Task[TaggingArguments]):
             f"F1 is {f1:.3f}"
         )
 
-    def _tables(
-        self, folder: Path, split: str, expected: list[list[str]], predicted: list[list[str]]
-    ) -> dict[str, str]:
+    def _tables(self, folder: Path, split: str, expected: Sequence[Any], predicted: Sequence[Any]) -> dict[str, str]:
         if self.metrics.task == "entities":
             scores = entity_report(expected, predicted)
             table = per_entity_table(scores)
