@@ -18,7 +18,7 @@ from pathlib import Path
 
 Place = tuple[str, str]  # a module, and a name in it
 # A walk -> definitions that it begins with: the first ones that a tree has.
-WALKS = {
+WALKS: dict[str, list[tuple[str, ...]]] = {
     "Star's forward, to change its ring": [("StarTransformerModel",)],
     "another loss for taggers": [("TaskLoss", "CRFLoss")],
     "a metric": [("metrics_for", "count_examples", "score_counts")],
