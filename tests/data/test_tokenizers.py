@@ -20,7 +20,7 @@ from modeling_star.data.tagging import (
     tokenize_and_align,
 )
 from modeling_star.data.tokenizers import train_tokenizer
-from modeling_star.data.windows import NO_WORD, cut_windows, first_pieces
+from modeling_star.data.windows import cut_windows
 
 
 KINDS = ["word", "wordpiece", "character"]
@@ -108,22 +108,6 @@ def test_data_split_by_character_and_their_text_have_the_same_tokens(kind: Any) 
         assert tokenizer(text)["input_ids"] == tokenizer(words, is_split_into_words=True)["input_ids"]
         assert words_of(tokenizer, text) == words
         assert "[UNK]" not in tokenizer.tokenize(text)
-
-
-def test_words_that_are_known_have_a_token_each_beyond_the_vocabulary() -> None:
-    given = ["cat", "Dog", "new york", "can't", "囍", "北京", "NBA", "fox"]
-    words = train_tokenizer(["a fox and a fox"], "word", vocab_size=7, min_frequency=1, known_words=given)
-    plain = train_tokenizer(["a fox and a fox"], "word", vocab_size=7, min_frequency=1)
-    assert words.convert_ids_to_tokens(range(7)) == plain.convert_ids_to_tokens(range(7))
-    # Not: capitals, which are lowered, and what is several pieces of a text.
-    assert words.convert_ids_to_tokens(range(7, len(words))) == ["cat", "囍"]
-    characters = train_tokenizer(
-        [[*"我爱北京"]], "character", lower_case=False, known_words=["囍", "北京", "N", "NBA"]
-    )
-    assert characters.tokenize("囍N") == ["囍", "N"]
-    assert not {"北京", "NBA"} & characters.get_vocab().keys(), "data split by character have no longer tokens"
-    with pytest.raises(ValueError, match="known_words"):
-        train_tokenizer(["a"], "wordpiece", known_words=["b"])
 
 
 def test_words_split_as_in_the_penn_treebank() -> None:
@@ -265,16 +249,6 @@ def test_windows_read_every_word_once_and_in_order(
         assert labels == data[example]["tags"]
 
 
-def test_a_word_is_read_where_it_has_the_most_context() -> None:
-    tokenizer = train_tokenizer([[*"abcdefghij"]], "word", min_frequency=1)
-    features = tokenize_and_align(tagged([*"abcdefghij"]), tokenizer, LABELS, max_seq_length=8, stride=4)
-    read = [
-        [tokenizer.decode(row["input_ids"][i]) for i, w in enumerate(row["word_ids"]) if w >= 0] for row in features
-    ]
-    # windows abcdef, cdefgh, efghij: d has two tokens to its right in the first, one to its left in the second
-    assert read == [[*"abcd"], [*"ef"], [*"ghij"]]
-
-
 def test_predictions_return_to_their_words(pieces: PreTrainedTokenizerFast) -> None:
     rng = np.random.default_rng(0)
     sentences = [["abcdefgh"[: length % 9] for length in range(count)] for count in (25, 0, 7, 40)]
@@ -347,10 +321,3 @@ def test_every_token_counts_once_where_it_has_most_context(
     assert sorted(best) == list(range(head, head + count))
     for number, window in enumerate(windows):
         assert window.tokens[window.read].tolist() == [token for token, (_, n) in sorted(best.items()) if n == number]
-
-
-@pytest.mark.parametrize(("from_end", "expected"), [(False, [0, NO_WORD, 1]), (True, [1, 2, NO_WORD])])
-def test_of_a_truncated_text_the_words_that_are_left_count(from_end: bool, expected: list[int]) -> None:
-    words = [0, 0, 1, 1, 2, 2]
-    (window,) = cut_windows(np.ones(6, dtype=bool), 3, None, from_end=from_end)
-    assert window.words_read(first_pieces(words, [window])) == expected

@@ -14,7 +14,6 @@ from script_samples import write_bert
 from torch.utils.flop_counter import FlopCounterMode
 
 
-ROOT = Path(__file__).resolve().parents[2]
 TINY = ["--hidden_size=12", "--num_heads=2", "--vocab_size=100", "--lexicon_words=300", "--repeats=1"]
 PADDED = Workload("lengths", [[16, 3, 9], [5, 1]])
 

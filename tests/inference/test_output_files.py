@@ -112,25 +112,6 @@ def test_entities_of_words_have_the_text_of_their_offsets(
             assert row["text"][entity["start"] : entity["end"]] == entity["text"]
 
 
-@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
-def test_files_with_other_columns_and_typed_texts_are_one_output(
-    ending: str, classifier: Path, run: Callable[..., tuple[str, str]], tmp_path: Path
-) -> None:
-    (tmp_path / "a.csv").write_text("text,stars\nAda,3\n", encoding="utf-8")
-    (tmp_path / "b.jsonl").write_text('{"text": "London", "by": {"name": "B", "at": NaN}}\n', encoding="utf-8")
-    (tmp_path / "c.txt").write_text("it rained\n", encoding="utf-8")
-    files = [tmp_path / name for name in ("a.csv", "b.jsonl", "c.txt")]
-    output = tmp_path / f"out{ending}"
-    run(classifier, "typed", "--file", *files, "--output_file", output)
-    rows = rows_of(output)
-    assert [row["text"] for row in rows] == ["typed", "Ada", "London", "it rained"]
-    assert [row.get("file") or None for row in rows] == [None, *map(str, files)]
-    assert [row.get("stars") or None for row in rows] == [None, "3", None, None]
-    by = rows[2]["by"]
-    assert (json.loads(by) if ending == ".csv" else by) == {"name": "B", "at": None}
-    assert all(row["label"] for row in rows)
-
-
 def test_parquet_has_the_types_of_the_input_or_texts_where_they_vary(
     classifier: Path, run: Callable[..., tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
