@@ -30,7 +30,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-
 from script_runner import Done, import_what_scripts_import, run_command
 from script_samples import files, hashes, jsonl, log_of, read_rows, results_of, write_corpora, write_texts
 

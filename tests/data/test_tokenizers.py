@@ -116,16 +116,6 @@ def test_words_split_as_in_the_penn_treebank() -> None:
     assert " ".join(words_of(train_tokenizer([text], "word", min_frequency=1), text)) == split
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_vocabulary_is_frequent_first_and_within_its_size(kind: str) -> None:
-    tokenizer = train_tokenizer(CORPUS, kind, vocab_size=200, min_frequency=1)
-    assert len(tokenizer) <= 200 or kind == "wordpiece"  # which keeps every letter
-    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    assert tokenizer.convert_ids_to_tokens(range(5)) == specials
-    assert sorted(tokenizer.get_vocab().values()) == list(range(len(tokenizer)))
-    assert len(train_tokenizer(CORPUS, kind, min_frequency=2)) < len(train_tokenizer(CORPUS, kind, min_frequency=1))
-
-
 # Special tokens, saving and loading
 
 
@@ -204,15 +194,6 @@ def test_first_pieces_are_labelled(pieces: PreTrainedTokenizerFast) -> None:
     assert set(features.column_names) == {
         *pieces.model_input_names, "labels", "word_ids", "example_index", "num_words"
     }  # fmt: skip
-
-
-def test_all_tokens_are_labelled_on_request_with_i_after_b(pieces: PreTrainedTokenizerFast) -> None:
-    words = [["x", "abc", "hg"]]
-    row = tokenize_and_align(tagged(*words), pieces, LABELS, label_all_tokens=True)[0]
-    word_ids = pieces(words, is_split_into_words=True).word_ids(0)
-    expected = [{None: -100, 0: 0, 1: 2, 2: 2}[word] for word in word_ids]
-    expected[word_ids.index(1)] = 1
-    assert row["labels"] == expected
 
 
 def test_words_of_nothing_or_with_spaces_keep_their_label(tokenizer: PreTrainedTokenizerFast) -> None:

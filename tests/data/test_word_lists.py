@@ -193,19 +193,6 @@ def test_whole_words_equal_the_words_of_the_tokenizer(
     assert len(lexicon) == max(subword_tokenizer.get_vocab().values()) + 1
 
 
-def test_special_and_added_tokens_and_line_breaks_belong_to_no_word() -> None:
-    tokenizer = byte_level_tokenizer()
-    tokenizer.add_tokens(["@@"])
-    lexicon = Lexicon.whole_word(tokenizer, 30)
-    ids = tokenizer("unbroken\nunbroken@@unbroken\tunbroken</s>unbroken")["input_ids"]
-    tokens = tokenizer.convert_ids_to_tokens(ids)
-    outside = {i for i, token in enumerate(tokens) if token in ("<s>", "</s>", "@@", "Ċ", "ĉ")}
-    assert len(outside) == 6
-    spans = found_in(lexicon, ids)
-    assert len(spans) == 5
-    assert not outside & {i for start, length in spans for i in range(start, start + length)}
-
-
 TAGGER = modeling_star.StarTransformerForTokenClassification
 VOCABULARY = {"tea": 0, "cup": 1, "New York": 2, "Tokyo": 3}
 
@@ -270,14 +257,6 @@ def test_every_format_of_vectors_file_is_read(text: str | bytes, tmp_path: Path)
         assert has_vector.tolist() == [True, True, False, False]
         assert table.tolist() == [[1, 2], [3, 4], [0, 0], [0, 0]]
         assert table.dtype == torch.float32
-
-
-def test_words_with_spaces_are_read(tmp_path: Path) -> None:
-    path = vectors(tmp_path, "tea 1 2\nNew York 3 4\n. . . 5 6\n")
-    table, has_vector = read_vectors(path, {**VOCABULARY, ". . .": 4})
-    assert has_vector.tolist() == [True, False, True, False, True]
-    assert table[2].tolist() == [3, 4]
-    assert table[4].tolist() == [5, 6]
 
 
 @pytest.mark.parametrize("text", ["tokyo 1 2\nTokyo 3 4\n", "Tokyo 3 4\ntokyo 1 2\n"])

@@ -140,15 +140,6 @@ def test_several_labels_are_a_list_that_training_reads(run: Callable[..., tuple[
     assert len({*map(len, expected)}) > 1
 
 
-def test_an_answer_is_beside_its_question(run: Callable[..., tuple[str, str]], tmp_path: Path) -> None:
-    folder = saved(tmp_path / "model", "QuestionAnswering")
-    (tmp_path / "in.csv").write_text("id,context,question\n1,Ada met Charles,Who met?\n", encoding="utf-8")
-    run(folder, "--file", tmp_path / "in.csv", "--output_file", tmp_path / "out.csv", "--null_threshold", "inf")
-    (row,) = rows_of(tmp_path / "out.csv")
-    assert list(row) == ["id", "context", "question", "answer", "start", "end", "score"]
-    assert row["context"][int(row["start"]) : int(row["end"])] == row["answer"] != ""
-
-
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

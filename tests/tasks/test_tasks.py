@@ -33,16 +33,13 @@ from modeling_star.evaluation.reports import score_lines
 from modeling_star.files import MANIFEST, write_manifest
 from modeling_star.inference import Predictor
 from modeling_star.inference.tfidf import NUMBERS, TERMS
-from modeling_star.runs.run import load_task, run, run_once
+from modeling_star.runs.run import load_task, run_once
 from modeling_star.tasks.question_answering import ReadingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.tasks.tagging_baseline import EntityDictionary
 from modeling_star.tasks.tfidf import run_tfidf
 from modeling_star.tasks.token_classification import TaggingTask
 from modeling_star.training.task import Task
-
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("kind", ["star_transformer", "big_transformer"])
@@ -85,33 +82,6 @@ def test_equal_texts_are_held_out_together(task_of: Callable[..., Any]) -> None:
 
 
 # Contradictory flags
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (("--config_name=configuration/models/star-plus.json", "--model_type=bilstm"), "bilstm.*star_transformer"),
-        (("--embeddings_mode=contextual",), "--embeddings_mode contextual"),
-        (("--config_overrides=num_labels=3",), "num_labels"),
-        (("--model_name_or_path=some/folder", "--model_type=bilstm"), "--model_type"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
-)
-def test_contradictory_flags_are_refused(
-    parsed: Callable[..., Parsed],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    flags: tuple[str, ...],
-    words: str,
-) -> None:
-    monkeypatch.chdir(ROOT)
-    if "--model_name_or_path=some/folder" in flags:
-        StarTransformerConfig(hidden_size=8, num_attention_heads=2, vocab_size=30).save_pretrained(tmp_path / "saved")
-        train_tokenizer(["a b"], "word").save_pretrained(tmp_path / "saved")
-        flags = (f"--model_name_or_path={tmp_path / 'saved'}", *flags[1:])
-    *groups, training = parsed(ClassificationTask, *flags, f"--output_dir={tmp_path / 'run'}")
-    with pytest.raises(UserError, match=words):
-        run(ClassificationTask, *groups, training)
 
 
 # Saved models

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from accelerate.data_loader import skip_first_batches
 from common import tiny_model
 from datasets import Dataset, DatasetDict
 from samples import word_tokenizer
@@ -18,7 +17,6 @@ from script_samples import QUICK, TINY, files, read_rows, write_rows
 from task_samples import TINY as TINY_TASK
 from task_samples import Parsed, table, trainer_of
 from torch import Tensor
-from torch.utils.data import DataLoader
 from training_samples import collate, rows_of
 from transformers import (
     BertConfig,
@@ -149,26 +147,6 @@ def grouped_trainer_of(folder: Path, batch: int, **arguments: Any) -> StarTraine
         processing_class=tokenizer,
         data_collator=DataCollatorWithPadding(tokenizer),
     )
-
-
-@pytest.mark.parametrize("shuffled", [True, False])
-def test_trainer_uses_them_unless_it_is_turned_off(shuffled: bool, tmp_path: Path) -> None:
-    trainer = grouped_trainer_of(tmp_path, BATCH)
-    trainer.shuffle_length_groups = shuffled
-
-    def read(loader: DataLoader) -> list[int]:
-        return [int(row) for batch in loader for row in batch["input_ids"][:, 0]]
-
-    loader = trainer.get_train_dataloader()
-    first = read(loader)
-    assert sorted(first) == list(range(len(LENGTHS)))
-    assert (first == list(sampler(seed=1))) == shuffled
-    if shuffled:
-        trainer.state.epoch = 1.0
-        assert read(loader) == list(sampler(seed=1, epoch=1))
-        rest = skip_first_batches(loader, 3)  # as a run that resumes within an epoch
-        trainer.state.epoch = 2.6  # as Trainer has it there
-        assert read(rest) == list(sampler(seed=1, epoch=2))[3 * BATCH :]
 
 
 def test_batches_bounded_by_tokens_hold_every_text_once_and_differ_between_epochs() -> None:
