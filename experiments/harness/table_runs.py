@@ -342,7 +342,10 @@ def fingerprint_of_shape(arguments: dict[str, Any]) -> str | None:
     path = Path(arguments.get("config_name") or "")
     if not path.is_file():
         return None
-    return _fingerprint(json.dumps(json.loads(path.read_text(encoding="utf-8")), sort_keys=True))
+    fields = json.loads(path.read_text(encoding="utf-8"))
+    if fields.pop("role_bias", False):  # as stored runs spell it
+        fields["position_embedding_type"] = "ring"
+    return _fingerprint(json.dumps(fields, sort_keys=True))
 
 
 def _fingerprint(references: Any) -> str:

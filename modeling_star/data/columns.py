@@ -30,7 +30,6 @@ ONE_WORD = ("tokens", "words", "token", "word", "form")
 TOKENS = (*ONE_WORD, "text", "sentence")
 PARTS_OF_SPEECH = ("pos_tags", "upos", "pos", "xpos_tags", "chunk_tags", "pos_tag")
 TAGS = ("ner_tags", "tags", "labels", "label", "ner", "ner_tag", "tag", *PARTS_OF_SPEECH)
-_TAGS_OF_ANY_TASK = ("tags", "labels", "label")
 _QUESTIONS = ("question", "query")
 _CONTEXTS = ("context", "passage", "paragraph", "document", "text")
 _ASPECTS = ("aspect", "aspect_term", "aspect_category")
@@ -45,20 +44,8 @@ _TEXTS = (
     *("文本", "句子", "内容", "评论", "正文"),
 )
 _LABELS = (
-    *(
-        "label",
-        "labels",
-        GOLD_LABEL,
-        "class",
-        "category",
-        "sentiment",
-        "polarity",
-        "stance",
-        "target",
-        "score",
-        "stars",
-        "rating",
-    ),
+    *("label", "labels", GOLD_LABEL, "class", "category", "sentiment", "polarity", "stance", "target", "score"),
+    *("stars", "rating"),
     *("标签", "类别", "分类", "情感"),
 )
 _ANSWERS = ("answers", "answer", "answer_text")
@@ -75,30 +62,17 @@ def find_tagging_columns(
     splits: DatasetDict,
     text_column_name: str | None = None,
     label_column_name: str | None = None,
-    task_name: str | None = None,
 ) -> tuple[str, str]:
-    """
-    The columns of the words and of the tags.
-
-    Args:
-        task_name: "ner", "pos", "chunk": tags are in `{task_name}_tags`, in another column with the task in its name
-            ("upos"), or in one that names no task ("tags").
-    """
+    """The columns of the words and of the tags."""
     example = _example(splits)
     lists = list_names(example)
     texts = text_names(example)
     # Lists before texts, as in {"text": "It rains", "tokens": ["It", "rains"]}.
     words = [*_called(TOKENS, lists), *_called(TOKENS, texts)]
     text = text_column_name or _first(splits, words, "--text_column_name", without_header="tokens,tags")
-    known: tuple[str, ...] = TAGS
     others = [name for name in lists if name != text]
-    if task_name:
-        known = (f"{task_name}_tags", task_name, *(n for n in TAGS if task_name in n), *_TAGS_OF_ANY_TASK)
-        others = [name for name in others if name not in _called(TAGS, others)]
-    if task_name in (None, "ner"):
-        known = (*known, *_SPANS)
     objects = [name for name, kind in example.features.items() if isinstance(getattr(kind, "feature", None), dict)]
-    tags = [name for name in _called(known, [*lists, *texts, *objects]) if name != text]
+    tags = [name for name in _called((*TAGS, *_SPANS), [*lists, *texts, *objects]) if name != text]
     tags = tags or (others if len(others) == 1 else [])
     label = label_column_name or _first(
         splits, tags, "--label_column_name", "tags", without_header="tokens,tags", used=(text,)

@@ -28,19 +28,8 @@ _IDENTIFIER = re.compile(r"(?=.*\d)[\w-]*", re.ASCII)
 UNSPACED = re.compile(f"[{HAN}{KANA}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")  # also Thai, Lao, Burmese, Khmer
 _LONGEST_MEAN = 8  # characters of a word of a language without spaces
 _CHOOSING = {
-    *(
-        "answer",
-        "isvalid",
-        "isselected",
-        "split",
-        "fold",
-        "kfold",
-        "subset",
-        "partition",
-        "usage",
-        "istest",
-        "istrain",
-    ),
+    *("answer", "isvalid", "isselected", "split", "fold", "kfold", "subset", "partition", "usage", "istest"),
+    "istrain",
     *("datasetsplit", "weight", "sampleweight"),
 }
 _FEW = 20

@@ -203,11 +203,10 @@ def _sentences_of_words(
     rows: Iterator[dict[str, Any]], keys: Keys, columns: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
     """The sentences of a table with one word per row: lists of its cells, but one cell of what is the sentence's."""
-    others = [name for name in columns if name not in keys.names and name != keys.number]
-    names = [*keys.names, *([keys.number] if keys.number else []), *others]
+    names = [*keys, *(name for name in columns if name not in keys)]
     for sentence in group_rows(([row.get(name) for name in names] for row in rows), keys):
         cells = dict(zip(names, map(list, zip(*sentence, strict=True)), strict=True))
-        yield {name: cells[name][0] if name in keys.names else cells[name] for name in columns}
+        yield {name: cells[name][0] if name in keys else cells[name] for name in columns}
 
 
 def data_files(paths: Sequence[str]) -> list[str]:

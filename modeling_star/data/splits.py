@@ -73,7 +73,6 @@ def load_splits(
     files: Mapping[str, str | Path | None] | None = None,
     *,
     cache_dir: str | None = None,
-    token: str | bool | None = None,
     revision: str | None = None,
     column_names: Sequence[str] | None = None,
     with_spans: bool = True,
@@ -84,7 +83,7 @@ def load_splits(
     A split with the name dev, val or valid is returned as "validation".
 
     Args:
-        dataset_name, dataset_config_name, cache_dir, token, revision: as in `datasets.load_dataset`.
+        dataset_name, dataset_config_name, cache_dir, revision: as in `datasets.load_dataset`.
         files: split -> path (`None`: no such split); formats can be mixed, see `detect`.
         column_names, with_spans: see `readers.read_file`.
     """
@@ -93,8 +92,7 @@ def load_splits(
     if dataset_name:
         if is_span_folder(Path(dataset_name)):
             raise UserError(f"{dataset_name} has labelled spans of characters: --train_file {dataset_name}")
-        options = {"cache_dir": cache_dir, "token": token, "revision": revision}
-        return load_named(dataset_name, dataset_config_name, **options)
+        return load_named(dataset_name, dataset_config_name, cache_dir=cache_dir, revision=revision)
     rows = read_splits(paths, Options(column_names, with_spans=with_spans, cache_dir=cache_dir))
     return with_validation_name(DatasetDict(rows))
 

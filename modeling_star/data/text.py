@@ -43,7 +43,6 @@ class TextSource:
     text_column_name: str | None = None
     limits: Mapping[str, int | None] = field(default_factory=dict)
     cache_dir: str | None = None
-    token: str | None = None
     revision: str | None = None
 
 
@@ -56,7 +55,7 @@ def load_texts(source: TextSource) -> TextData:
         for split, named in paths.items()
     }
     if source.dataset_name:
-        options = {"cache_dir": source.cache_dir, "token": source.token, "revision": source.revision}
+        options = {"cache_dir": source.cache_dir, "revision": source.revision}
         loaded = load_named(source.dataset_name, source.dataset_config_name, **options)
         tables = {split: [rows] for split, rows in loaded.items() if split in SPLITS}
     column = source.text_column_name

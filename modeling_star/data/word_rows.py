@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from .columns import TAGS, find_tagging_columns, text_names
@@ -24,13 +24,7 @@ _SUFFIX = r"[ _.\-]*(#|ids?|idx|index|no|num|number|nr)?"
 _SENTENCE = re.compile(rf"(sent|sentence|utt|utterance|seq|sequence|line|text|example|句子?){_SUFFIX}", re.IGNORECASE)
 _DOCUMENT = re.compile(rf"(doc|document|file|article|paper|abstract)([ _.\-]*name|{_SUFFIX})", re.IGNORECASE)
 _ROWS_INSPECTED = 10_000
-
-
-class Keys(NamedTuple):
-    """The columns whose change ends a sentence, and the one that numbers its words from 0 or 1, if there is one."""
-
-    names: tuple[str, ...]
-    number: str | None
+Keys = tuple[str, ...]
 
 
 def sentences_of_words(
@@ -51,7 +45,7 @@ def sentences_of_words(
         if keys is None:
             raise no_keys(f"The {split} split", text)
         labels = [label] if label in rows.column_names else []
-        columns = [*keys.names, *([keys.number] if keys.number else []), text, *labels]
+        columns = [*keys, text, *labels]
         first = len(columns) - 1 - len(labels)
         check_order(rows, split, keys)
         sentences = group_rows(zip(*(rows[name][:] for name in columns), strict=True), keys)
@@ -86,19 +80,17 @@ def _is_single(cell: Any) -> bool:
 
 
 def find_keys(rows: Dataset | FirstRows, text: str, label: str | None = None) -> Keys | None:
-    """The columns of sentences in a table with one word per row: by known names, or numbers that begin again."""
+    """The columns whose change ends a sentence in a table with one word per row, by known names."""
     sample = rows.select(range(min(len(rows), _ROWS_INSPECTED)))
     others = [name for name in rows.column_names if name not in (text, label) and name.casefold() not in TAGS]
     filled = {name: _filled(sample[name][:]) for name in others if hasattr(sample.features[name], "dtype")}
     named = {name: kind for name in filled for kind in (_SENTENCE, _DOCUMENT) if kind.fullmatch(name.strip())}
-    number = next((name for name, cells in filled.items() if name not in named and _counts(cells)), None)
-    named |= {name: _SENTENCE for name in filled if name.casefold() == "id" and name != number}
+    named |= {name: _SENTENCE for name in filled if name.casefold() == "id"}
     repeated = [name for name in named if 1 < len(set(filled[name])) < len(sample)]
     sentence, document = ([name for name in repeated if named[name] is kind] for kind in (_SENTENCE, _DOCUMENT))
-    if sentence or document or number:
-        return Keys((*document, *sentence[:1]), number)
-    one = [name for name in named if len(set(filled[name])) == 1]
-    return Keys((one[0],), None) if one else None
+    if sentence or document:
+        return (*document, *sentence[:1])
+    return next(((name,) for name in named if len(set(filled[name])) == 1), None)
 
 
 def no_keys(source: str, text: str) -> UserError:
@@ -111,14 +103,12 @@ def no_keys(source: str, text: str) -> UserError:
 
 
 def group_rows(rows: Iterable[Sequence[Any]], keys: Keys) -> Iterator[list[Sequence[Any]]]:
-    """The rows of each sentence; they begin with the cells of `keys.names`, and that of `keys.number`, if any."""
-    width = len(keys.names)
+    """The rows of each sentence; they begin with the cells of the keys."""
     sentence: list[Sequence[Any]] = []
     key: tuple[Any, ...] = ()
     for row in rows:
-        after = _below(key, row[:width])
-        restarts = keys.number is not None and sentence and int(row[width]) <= int(sentence[-1][width])
-        if sentence and (after != key or restarts):
+        after = _below(key, row[: len(keys)])
+        if sentence and after != key:
             yield sentence
             sentence = []
         sentence.append(row)
@@ -127,11 +117,8 @@ def group_rows(rows: Iterable[Sequence[Any]], keys: Keys) -> Iterator[list[Seque
         yield sentence
 
 
-def check_order(rows: Dataset | FirstRows, source: str, sentences: Keys) -> None:
+def check_order(rows: Dataset | FirstRows, source: str, names: Keys) -> None:
     """Check that the rows of a sentence follow each other, unless the numbers of sentences begin again."""
-    names = sentences.names
-    if not names:
-        return
     keys: list[tuple[Any, ...]] = []
     for row in zip(*(rows[name][:] for name in names), strict=True):
         keys.append(_below(keys[-1] if keys else (), row))
@@ -158,13 +145,3 @@ def _below(key: tuple[Any, ...], cells: Sequence[Any]) -> tuple[Any, ...]:
 def _filled(cells: Sequence[Any]) -> list[Any]:
     key: tuple[Any, ...] = ()
     return [(key := _below(key, (cell,)))[0] for cell in cells]
-
-
-def _counts(cells: Sequence[Any]) -> bool:
-    """Whether the cells are the numbers of words, which begin again with each sentence."""
-    if not all(str(cell).isdecimal() for cell in cells):
-        return False
-    numbers = list(map(int, cells))
-    steps = list(pairwise(numbers))
-    again = sum(after == numbers[0] for _, after in steps)
-    return numbers[0] in (0, 1) and 0 < again < len(steps) and all(b in (a + 1, numbers[0]) for a, b in steps)

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from ..data.entities import EntityGroups
+from ..errors import UserError
 from ..models.tag_schemes import ENTITY_PREFIXES, SEGMENT, entity_tag, typed_labels
 from .squad import Language, answer_language, score_answers
 
@@ -52,10 +53,10 @@ def count_runs(
         The counts of each run `[examples, k]`; "answer_f1" and "answer_em" share theirs.
 
     Raises:
-        ValueError: for unequal lengths, or an unknown metric.
+        UserError: for unequal lengths, or an unknown metric.
     """
     if metric not in METRICS:
-        raise ValueError(f"metric={metric!r}; choose one of {', '.join(METRICS)}.")
+        raise UserError(f"metric={metric!r}; choose one of {', '.join(METRICS)}.")
     options = given or METRICS[metric].shared(references, runs)
     return [METRICS[metric].count(*labelled_words(references, run), **options) for run in runs]
 
@@ -84,7 +85,7 @@ def _two_labels(references: Sequence[Any], runs: Sequence[Sequence[Any]]) -> dic
     labels = set(_seen_labels(references, runs)["labels"])
     labels |= {0, 1} if labels <= {0, 1} else set()
     if len(labels) != 2:
-        raise ValueError(f'metric="f1" is that of the second of two labels, and these are {sorted(labels)}.')
+        raise UserError(f'metric="f1" is that of the second of two labels, and these are {sorted(labels)}.')
     return {"labels": sorted(labels)}
 
 

@@ -150,7 +150,7 @@ class GraphedModel:
         """A graph for inputs `[b, n]` of that size; `None` where the model cannot be recorded."""
         device = self.model.device
         inputs = {name: torch.zeros(size, dtype=x.dtype, device=device) for name, x in given.items()}
-        sizes = self._encoders[0].input_sizes() if len(self._encoders) == 1 else {}
+        sizes = self._encoders[0].embeddings.input_sizes() if len(self._encoders) == 1 else {}
         constants: dict[Any, Any] = {}
 
         def run() -> tuple[ModelOutput, Tensor | None]:

@@ -78,7 +78,7 @@ class TaggedText:
     messages: np.ndarray | None = None
 
 
-def offsets_in_text(offsets: np.ndarray, words: Sequence[int], begins: Sequence[int]) -> np.ndarray:
+def offsets_in_text(offsets: np.ndarray, words: Sequence[int], begins: Sequence[int] | np.ndarray) -> np.ndarray:
     """The characters `[n, 2]` in a text of words, from those in the words and the first character of each word."""
     return offsets + np.array(begins, dtype=np.int64)[list(words)][:, None]
 

@@ -11,6 +11,7 @@ from transformers.utils import logging
 
 from ..data.in_memory import inputs_of
 from ..data.question_windows import QuestionWindow, encode_windows
+from ..errors import UserError
 from ..models.heads import eval_mode
 from ..models.modeling_encoder import longest_input
 
@@ -104,7 +105,7 @@ def answer_question(
             output = model(**inputs, return_dict=True)
             logits.append(torch.stack([output.start_logits[0], output.end_logits[0]], dim=1).float().cpu())
             if not logits[-1].isfinite().all():
-                raise ValueError("The model's scores are not finite: its weights are broken, or try model.float().")
+                raise UserError("The model's scores are not finite: its weights are broken, or try model.float().")
     answers, _ = find_answers(
         context,
         windows,

@@ -248,8 +248,8 @@ def _slots(layer: Any, start_norm: Any) -> list[Tensor | None]:
         found += [module.weight, module.bias]
     if is_star and layer.relay_attention is not None:
         found += [*_projections(layer.relay_attention), layer.relay_norm.weight, layer.relay_norm.bias]
-        found += [] if start_norm is None else [start_norm.weight, start_norm.bias]
-    return found + [None] * (cpu.SLOTS - len(found))
+    of_start = [None, None] if start_norm is None else [start_norm.weight, start_norm.bias]
+    return [*found, *[None] * (cpu.SLOTS - len(found) - 2), *of_start]
 
 
 def _projections(attention: Any) -> list[Tensor | None]:

@@ -25,9 +25,7 @@ from .token_layout import (
     TokenLayout,
     at_least_float32,
     cached_unless_traced,
-    has_shifted,
     neighbours,
-    windows,
 )
 
 
@@ -131,80 +129,6 @@ class BandCandidates:
         if self.spans is not None:
             return self.spans
         return torch.eye(self.exists.shape[1], dtype=torch.bool, device=self.exists.device)
-
-    @classmethod
-    def words(
-        cls, words: Tensor, layout: TokenLayout, include_self: bool, mean_dtype: torch.dtype | None = None
-    ) -> "BandCandidates":
-        """
-        The words that contain a token: by length, then by the token's index in a word of that length.
-
-        Args:
-            words: `[N, L]`, bool: at (i, l - 1) whether a word of l tokens starts at token i. It must end in the
-                sequence of i; column 0 is ignored.
-            layout: where the tokens lie.
-            include_self: every token is also a word of its own.
-            mean_dtype: a word is the mean of its tokens, in this precision, in place of their sum.
-        """
-        longest = words.shape[1]
-        spans, columns, memo = _word_roles(longest, include_self, words.device, mean_dtype)
-        # Words end in their sequence, so that none comes from another.
-        exists = windows(words, 1 - longest, 0).index_select(1, columns)
-        if include_self:
-            exists = nn.functional.pad(exists, (1, 0), value=True)
-        return cls(exists, spans, longest - 1, of_spans=memo)
-
-    @classmethod
-    def adjacent(cls, layout: TokenLayout) -> "BandCandidates":
-        """The tokens before, at and after each, every one a candidate of its own; the ends have no other side."""
-        left, right = has_shifted(layout, -1), has_shifted(layout, 1)
-        exists = torch.stack([left, torch.ones_like(left), right], dim=-1)
-        return cls(exists, None, reach=1)
-
-    @classmethod
-    def window(cls, layout: TokenLayout, radius: int, without_first: bool) -> "BandCandidates":
-        """
-        The tokens from `radius` before to `radius` after each, every one a candidate of its own, within the sequence.
-
-        Args:
-            layout: where the tokens lie.
-            radius: tokens on either side.
-            without_first: the first token of a sequence, which is the global node, is no candidate.
-        """
-        offset = torch.arange(-radius, radius + 1, device=layout.position.device)
-        position = layout.position[:, None] + offset
-        exists = (position >= int(without_first)) & (position < layout.lengths[layout.sequence_index][:, None])
-        return cls(exists, None, radius)
-
-    def concatenate(self, other: "BandCandidates") -> "BandCandidates":
-        """The candidates of both, those of `other` last."""
-        reach, dtype = (
-            max(self.reach, other.reach),
-            torch.promote_types(self.all_spans().dtype, other.all_spans().dtype),
-        )
-        spans = [
-            nn.functional.pad(band.all_spans().to(dtype), (0, 0, reach - band.reach, reach - band.reach))
-            for band in (self, other)
-        ]
-        return BandCandidates(torch.cat([self.exists, other.exists], dim=1), torch.cat(spans, dim=1), reach)
-
-
-@cached_unless_traced
-def _word_roles(
-    longest: int, include_self: bool, device: torch.device, mean_dtype: torch.dtype | None
-) -> tuple[Tensor, Tensor, Memo]:
-    """
-    The `spans` `[w, r]` of words; for roles of two tokens or more the columns among the L x L words that start L - 1
-    to 0 tokens before a token, by length; and what is derived from the spans.
-    """
-    # Row by row, a lower triangle holds the indices below each length.
-    length, index = torch.tril_indices(longest, longest, device=device)
-    offset = torch.arange(1 - longest, longest, device=device)[:, None]
-    spans = (offset >= -index) & (offset <= length - index)
-    if mean_dtype is not None:
-        spans = spans.to(mean_dtype) / spans.sum(0)
-    columns = (longest - 1 - index) * longest + length
-    return spans if include_self else spans[:, 1:], columns[1:], {}
 
 
 @dataclass(frozen=True)
@@ -367,7 +291,7 @@ def candidate_attention(
         node: key and value of one more candidate; or `None`.
         dropout_p: probability with which a weight is dropped; 0 outside training.
         scale: of the scores; c^-0.5 where it is `None`.
-        recorded_in: the layout of padded tokens, N = b n, whose weights are recorded.
+        recorded_in: the layout of the tokens, where their weights are recorded.
 
     Returns:
         The context `[N, h, c]`, zeros where a token has no candidate, and the weights as they were applied

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from .configuration_encoder import EncoderConfig
-from .token_layout import TokenLayout, cached_unless_traced, is_traced
+from .token_layout import TokenLayout, cached_unless_traced, is_fixed, is_traced
 
 
 # Sinusoids of so many first positions are kept.
@@ -142,6 +142,14 @@ class TokenEmbeddings(nn.Module):
         tokens = layout.pack(input_ids if input_ids is not None else inputs_embeds)
         types = None if token_type_ids is None else layout.pack(token_type_ids)
         given_position = None if position_ids is None else layout.pack(position_ids)
+        if not is_fixed():
+            # The look-up in a table on a CPU checks ids itself.
+            looks_up = self.backbone is None and type(self.table) is nn.Embedding and tokens.device.type == "cpu"
+            ids = None if input_ids is None or looks_up else tokens
+            given = {"input_ids": ids, "token_type_ids": types, "position_ids": given_position}
+            for name, x in given.items():
+                if x is not None:
+                    check_range(name, x, self.input_sizes()[name])
         if self.backbone is not None:
             from .backbone import run_backbone
 
@@ -176,6 +184,21 @@ class TokenEmbeddings(nn.Module):
         embedded = self.dropout(embedded)
         return self.projection(embedded) if self.projection is not None and projects_last else embedded
 
+    def given_width(self) -> int:
+        """Numbers of a given embedding; the table of an ELECTRA or ALBERT inside is narrower than its output."""
+        return getattr(self.table, "embedding_dim", self.config.embedding_size)
+
+    def input_sizes(self) -> dict[str, int | None]:
+        """How many numbers from 0 on each input of ids may hold; `None` where any is allowed."""
+        config, inside = self.config, getattr(self.config.backbone_config, "type_vocab_size", 0)
+        # An encoder inside that has one type is given none.
+        types = (config.type_vocab_size, 2 if config.pair_mode == "siamese" else 0, inside if inside > 1 else 0)
+        return {
+            "input_ids": config.vocab_size,
+            "token_type_ids": min((count for count in types if count), default=None),
+            "position_ids": longest_input(config),
+        }
+
     def _positions(self, layout: TokenLayout) -> Tensor:
         """The position of each token `[N]`, in training from a random row of the table on where that is configured."""
         if not (self.training and self.config.random_position_offset):
@@ -194,5 +217,40 @@ class TokenEmbeddings(nn.Module):
     def _looked_up(self, ids: Tensor, layout: TokenLayout) -> Tensor:
         """Rows of the table, `[N]` to `[N, w]`; looked up as `[b, m]` where Trainer's NEFTune needs the length."""
         if getattr(self.word_embeddings, "neftune_noise_alpha", None) is None:
-            return self.word_embeddings(ids)
+            try:
+                return self.word_embeddings(ids)
+            except IndexError:
+                check_range("input_ids", ids, self.config.vocab_size)
+                raise
         return layout.from_rows(self.word_embeddings(layout.to_rows(ids)))
+
+
+def extremes(given: Tensor) -> tuple[float, float]:
+    """The smallest and the largest number."""
+    low, high = torch.stack(tuple(torch.aminmax(given))).tolist()  # a GPU is waited for once
+    return low, high
+
+
+def check_range(name: str, given: Tensor, size: int | None) -> None:
+    """Raise IndexError where real tokens have numbers that are not from 0 to `size` - 1; `None`: any is allowed."""
+    if size is None or not given.numel():
+        return
+    low, high = extremes(given)
+    if low < 0 or high >= size:
+        hint = "; for added tokens, model.resize_token_embeddings(len(tokenizer))" if name == "input_ids" else ""
+        raise IndexError(f"{name} hold {low if low < 0 else high}; 0 to {size - 1} are allowed{hint}.")
+
+
+def longest_input(config: PreTrainedConfig) -> int | None:
+    """The most tokens that any encoder of transformers takes; `None` where it has no limit."""
+    backbone = getattr(config, "backbone_config", None)
+    inside = None if backbone is None else longest_input(backbone)
+    # BERT calls learned positions "absolute"; most encoders have no such field.
+    if getattr(config, "position_embedding_type", "learned") not in ("learned", "absolute"):
+        return inside
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is not None:  # XLNet's -1 is no limit
+        from .backbone import first_position
+
+        positions = positions - first_position(config) if positions > 0 else None
+    return min((limit for limit in (positions, inside) if limit is not None), default=None)

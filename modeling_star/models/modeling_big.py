@@ -27,12 +27,87 @@ from .configuration_big import BigTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
 from .ops import Operations, choose, uses_blocks
-from .token_layout import TokenLayout, has_shifted, is_fixed, is_traced
+from .token_layout import Memo, TokenLayout, cached_unless_traced, has_shifted, is_fixed, is_traced, windows
 from .window_attention import WindowMask, window_attention, window_mask
 from .word_matcher import WordMatcher
 
 
 logger = logging.get_logger(__name__)
+
+
+def word_candidates(
+    words: Tensor, layout: TokenLayout, include_self: bool, mean_dtype: torch.dtype | None = None
+) -> BandCandidates:
+    """
+    The words that contain a token: by length, then by the token's index in a word of that length.
+
+    Args:
+        words: `[N, L]`, bool: at (i, l - 1) whether a word of l tokens starts at token i. It must end in the
+            sequence of i; column 0 is ignored.
+        layout: where the tokens lie.
+        include_self: every token is also a word of its own.
+        mean_dtype: a word is the mean of its tokens, in this precision, in place of their sum.
+    """
+    longest = words.shape[1]
+    spans, columns, memo = _word_roles(longest, include_self, words.device, mean_dtype)
+    # Words end in their sequence, so that none comes from another.
+    exists = windows(words, 1 - longest, 0).index_select(1, columns)
+    if include_self:
+        exists = nn.functional.pad(exists, (1, 0), value=True)
+    return BandCandidates(exists, spans, longest - 1, of_spans=memo)
+
+
+def adjacent_candidates(layout: TokenLayout) -> BandCandidates:
+    """The tokens before, at and after each, every one a candidate of its own; the ends have no other side."""
+    left, right = has_shifted(layout, -1), has_shifted(layout, 1)
+    exists = torch.stack([left, torch.ones_like(left), right], dim=-1)
+    return BandCandidates(exists, None, reach=1)
+
+
+def window_candidates(layout: TokenLayout, radius: int, without_first: bool) -> BandCandidates:
+    """
+    The tokens from `radius` before to `radius` after each, every one a candidate of its own, within the sequence.
+
+    Args:
+        layout: where the tokens lie.
+        radius: tokens on either side.
+        without_first: the first token of a sequence, which is the global node, is no candidate.
+    """
+    offset = torch.arange(-radius, radius + 1, device=layout.position.device)
+    position = layout.position[:, None] + offset
+    exists = (position >= int(without_first)) & (position < layout.lengths[layout.sequence_index][:, None])
+    return BandCandidates(exists, None, radius)
+
+
+def concatenated(first: BandCandidates, other: BandCandidates) -> BandCandidates:
+    """The candidates of both, those of `other` last."""
+    reach, dtype = (
+        max(first.reach, other.reach),
+        torch.promote_types(first.all_spans().dtype, other.all_spans().dtype),
+    )
+    spans = [
+        nn.functional.pad(band.all_spans().to(dtype), (0, 0, reach - band.reach, reach - band.reach))
+        for band in (first, other)
+    ]
+    return BandCandidates(torch.cat([first.exists, other.exists], dim=1), torch.cat(spans, dim=1), reach)
+
+
+@cached_unless_traced
+def _word_roles(
+    longest: int, include_self: bool, device: torch.device, mean_dtype: torch.dtype | None
+) -> tuple[Tensor, Tensor, Memo]:
+    """
+    The `spans` `[w, r]` of words; for roles of two tokens or more the columns among the L x L words that start L - 1
+    to 0 tokens before a token, by length; and what is derived from the spans.
+    """
+    # Row by row, a lower triangle holds the indices below each length.
+    length, index = torch.tril_indices(longest, longest, device=device)
+    offset = torch.arange(1 - longest, longest, device=device)[:, None]
+    spans = (offset >= -index) & (offset <= length - index)
+    if mean_dtype is not None:
+        spans = spans.to(mean_dtype) / spans.sum(0)
+    columns = (longest - 1 - index) * longest + length
+    return spans if include_self else spans[:, 1:], columns[1:], {}
 
 
 class WordAttention(CandidateAttention):
@@ -337,16 +412,17 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         if config.local_connection == "none":
             return None
         if config.local_connection == "adjacent":
-            return BandCandidates.adjacent(layout)
+            return adjacent_candidates(layout)
         mean_dtype = dtype if config.word_vector == "mean" else None
         if config.local_connection == "lexicon":
-            return BandCandidates.words(self._words(layout, inputs), layout, config.include_self, mean_dtype)
+            return word_candidates(self._words(layout, inputs), layout, config.include_self, mean_dtype)
         # No offset that no text of the batch has; recorded weights and traced graphs have all.
         radius = config.window_radius if records or is_traced() else min(config.window_radius, layout.max_length - 1)
-        window = BandCandidates.window(layout, radius, without_first=config.global_node == "first")
+        window = window_candidates(layout, radius, without_first=config.global_node == "first")
         if config.lexicon_kind is None and inputs["word_mask"] is None:
             return window
-        return window.concatenate(BandCandidates.words(self._words(layout, inputs), layout, False, mean_dtype))
+        words = word_candidates(self._words(layout, inputs), layout, False, mean_dtype)
+        return concatenated(window, words)
 
     def _words(self, layout: TokenLayout, inputs: dict[str, Tensor | None]) -> Tensor:
         """Which words start at each token, `[N, L]`, bool."""

@@ -19,9 +19,8 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers import initialization as init
 from transformers.utils import ModelOutput, can_return_tuple, logging
 
-from .backbone import first_position
 from .configuration_encoder import EncoderConfig
-from .embeddings import TokenEmbeddings
+from .embeddings import TokenEmbeddings, extremes, longest_input
 from .token_layout import TokenLayout, is_fixed, is_traced
 
 
@@ -32,8 +31,12 @@ logger = logging.get_logger(__name__)
 
 
 def is_plain(layer: nn.Module, kind: type[nn.Module]) -> bool:
-    """Whether a layer computes what its class does: it is no adapter or quantised layer, and has no hook."""
-    return _is_unmodified(layer, kind) and not has_hooks(layer)
+    """
+    Whether a layer computes what its class does: no adapter or quantised layer, and no code before, after or instead
+    of its forward, which accelerate patches. Torch has no public function for this (2.13).
+    """
+    has_hooks = layer._forward_hooks or layer._forward_pre_hooks or "forward" in layer.__dict__
+    return isinstance(layer, kind) and type(layer).forward is kind.forward and not has_hooks
 
 
 def require_plain_linear(layer: nn.Module, name: str, alternative: str) -> nn.Linear:
@@ -50,29 +53,18 @@ def require_plain_linear(layer: nn.Module, name: str, alternative: str) -> nn.Li
         TypeError: an adapter or a quantised layer has replaced it, or a hook changes its output; both would be
             ignored.
     """
-    advice = f"its weight is read without calling it: keep it a plain nn.Linear. {alternative}"
-    if not isinstance(layer, nn.Linear) or not _is_unmodified(layer, nn.Linear):
-        kind = f"{type(layer).__module__}.{type(layer).__name__}"  # an adapter is often called Linear too
-        raise TypeError(f"{name} is a {kind}, and {advice}")
-    if has_hooks(layer):
-        row = torch.linspace(-1, 1, layer.in_features, dtype=layer.weight.dtype, device=layer.weight.device)
-        output = layer(row[None])
-        expected = nn.functional.linear(row[None], layer.weight, layer.bias)
-        if not isinstance(output, Tensor) or not torch.equal(output, expected):
-            raise TypeError(f"A hook at {name} changes its output, and {advice}")
-    return layer
-
-
-def _is_unmodified(layer: nn.Module, kind: type[nn.Module]) -> bool:
-    return isinstance(layer, kind) and type(layer).forward is kind.forward
-
-
-def has_hooks(layer: nn.Module) -> bool:
-    """
-    Whether code runs before, after or instead of a layer's forward, which accelerate patches. Torch has no public
-    function for this (2.13).
-    """
-    return bool(layer._forward_hooks or layer._forward_pre_hooks) or "forward" in layer.__dict__
+    if is_plain(layer, nn.Linear):
+        return layer  # type: ignore[return-value]
+    if isinstance(layer, nn.Linear) and type(layer).forward is nn.Linear.forward:
+        row = torch.linspace(-1, 1, layer.in_features, dtype=layer.weight.dtype, device=layer.weight.device)[None]
+        output, expected = layer(row), nn.functional.linear(row, layer.weight, layer.bias)
+        if isinstance(output, Tensor) and torch.equal(output, expected):
+            return layer
+    kind = f"{type(layer).__module__}.{type(layer).__name__}"  # an adapter is often called Linear too
+    raise TypeError(
+        f"{name} is a {kind}, or a hook changes its output, and its weight is read without calling it: keep it a "
+        f"plain nn.Linear. {alternative}"
+    )
 
 
 # ------ the models
@@ -363,10 +355,10 @@ class EncoderModel(EncoderPreTrainedModel):
         Raises:
             ValueError, IndexError: inputs of wrong shape, ids outside the vocabulary, or too long a sequence.
         """
-        output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
-        fixed = is_fixed()
+        recorded = {
+            name: bool(getattr(self.config, f"output_{name}") if given is None else given)
+            for name, given in (("attentions", output_attentions), ("hidden_states", output_hidden_states))
+        }
         inputs = {
             "input_ids": input_ids,
             "inputs_embeds": inputs_embeds,
@@ -374,164 +366,80 @@ class EncoderModel(EncoderPreTrainedModel):
             "position_ids": position_ids,
             "word_mask": word_mask,
         }
-        keep_padding = is_traced() or output_attentions
-        # The look-up of packed ids in a table on a CPU checks them.
-        table = self.embeddings.table
-        looks_up = self.config.backbone_config is None and type(table) is nn.Embedding and not keep_padding
-        checks_ids = not looks_up or table.weight.device.type != "cpu"
-        mask, inputs = self._checked(attention_mask, inputs, check_values=not fixed, check_ids=checks_ids)
-        given = inputs["input_ids"] if inputs["inputs_embeds"] is None else inputs["inputs_embeds"]
-        b, n = given.shape[:2]
+        mask, inputs = self._checked(attention_mask, inputs)
         siamese = self.config.pair_mode == "siamese"
-        if mask is None and not siamese and not is_traced():
-            layout = TokenLayout.full(b, n, given.device)
-        else:
-            if mask is None:
-                mask = torch.ones((b, n), dtype=torch.bool, device=given.device)
-            if siamese:
-                from .pairs import join_pairs, split_pairs
+        if siamese:
+            from .pairs import join_pairs, split_pairs
 
-                mask, inputs = split_pairs(mask, inputs)
-            layout = TokenLayout.from_mask(mask, keep_padding)
-        if not fixed:
-            self._check_length(layout)
-        if inputs["inputs_embeds"] is not None and layout.in_rows and not layout.is_full:
-            # A weight of 0 leaves nothing of a number, but not of infinity.
-            inputs = {**inputs, "inputs_embeds": inputs["inputs_embeds"].masked_fill(~mask[..., None], 0)}
-        try:
-            embedded = self.embeddings(layout, **{name: x for name, x in inputs.items() if name != "word_mask"})
-        except IndexError:
-            self._in_range("input_ids", inputs["input_ids"], self.config.vocab_size, mask)
-            raise
-        record = Recorder(layout, bool(output_hidden_states), bool(output_attentions), output_token_states)
+            mask, inputs = split_pairs(mask, inputs)
+        layout = self._layout(mask, inputs, recorded["attentions"])
+        if layout.in_rows and not layout.is_full:
+            # Padding may hold anything, and is computed too. A weight of 0 leaves nothing of a number, but not of NaN.
+            inputs = {name: None if x is None else _zeros_at(~layout.mask, x) for name, x in inputs.items()}
+        embedded = self.embeddings(layout, **{name: x for name, x in inputs.items() if name != "word_mask"})
+        record = Recorder(layout, **recorded, token_states=output_token_states)
         tokens, per_sequence = self.encode(embedded, layout, record, inputs)
         states = layout.unpack(tokens) if tokens is not None and output_token_states else None
         output = EncoderOutput(last_hidden_state=states, **per_sequence, **record.recorded())
         return join_pairs(output) if siamese else output
 
+    def _layout(self, mask: Tensor | None, inputs: dict[str, Tensor | None], records: bool) -> TokenLayout:
+        """Where the tokens lie; a `ValueError` where a sequence is longer than positions reach."""
+        given = inputs["input_ids"] if inputs["inputs_embeds"] is None else inputs["inputs_embeds"]
+        if mask is None and not is_traced():
+            layout = TokenLayout.full(*given.shape[:2], given.device)
+        else:
+            mask = torch.ones(given.shape[:2], dtype=torch.bool, device=given.device) if mask is None else mask
+            layout = TokenLayout.from_mask(mask, keep_padding=records)
+        limit = longest_input(self.config)
+        if limit is not None and not is_fixed() and layout.max_length > limit:
+            backbone = self.config.backbone_config
+            inside = backbone is not None and limit == longest_input(backbone)
+            owner = f"the {backbone.model_type} inside the embeddings" if inside else "max_position_embeddings"
+            raise ValueError(
+                f"A sequence of {layout.max_length} tokens is given; {owner} allows {limit}. Cut it, or read it in "
+                f"overlapping windows: tokenizer(..., truncation=True, max_length={limit}, stride={limit // 4}, "
+                "return_overflowing_tokens=True)."
+            )
+        return layout
+
     def _checked(
-        self, attention_mask: Tensor | None, inputs: dict[str, Tensor | None], check_values: bool, check_ids: bool
+        self, attention_mask: Tensor | None, inputs: dict[str, Tensor | None]
     ) -> tuple[Tensor | None, dict[str, Tensor | None]]:
-        """
-        The mask as booleans `[b, n]`, `None` where all tokens are known to be real; and the inputs, checked against
-        it. Padding may hold anything.
-        """
+        """The mask as booleans `[b, n]`, `None` where all tokens are real, and the inputs, in their shapes."""
         ids, embeds = inputs["input_ids"], inputs["inputs_embeds"]
         if (ids is None) == (embeds is None):
             raise ValueError("Give either input_ids or inputs_embeds: model(input_ids=...).")
-        given = ids if ids is not None else embeds
-        inner = [] if ids is not None else [self._embedding_width()]
-        shape = given.shape[:2]
-        if [*given.shape[2:]] != inner or given.dim() < 2 or 0 in shape:
-            needed = f"[{', '.join(map(str, ['batch', 'length', *inner]))}]"
-            raise ValueError(f"The inputs have shape {list(given.shape)}; {needed} is needed, neither of them 0.")
-        self._check_word_mask(inputs["word_mask"], shape)
+        given, width = (ids, []) if embeds is None else (embeds, [self.embeddings.given_width()])
+        shape = [*given.shape[:2]]
+        if given.dim() != 2 + len(width) or [*given.shape[2:]] != width or 0 in shape:
+            needed = f"[{', '.join(map(str, ['batch', 'length', *width]))}]"
+            raise ValueError(f"The inputs have shape {[*given.shape]}; {needed} is needed, neither of them 0.")
+        if inputs["word_mask"] is not None and not hasattr(self.config, "max_word_length"):
+            raise ValueError(f"word_mask is given, and {type(self).__name__} reads no words: omit it.")
         positions = inputs["position_ids"]
-        if positions is not None and positions.shape == (1, *shape[1:]):
+        if positions is not None and [*positions.shape] == [1, shape[1]]:
             inputs = {**inputs, "position_ids": positions.expand(shape)}
         for name, tensor in {"attention_mask": attention_mask, **inputs}.items():
-            if tensor is not None and name not in ("inputs_embeds", "word_mask") and tensor.shape != shape:
-                raise ValueError(
-                    f"{name} has shape {list(tensor.shape)}; {list(shape)} is needed, one value for each token."
-                )
-        if not check_values:
-            # A graph cannot depend on values.
-            if attention_mask is None:
-                return None, inputs
-            mask = attention_mask != 0
-            named = {name: inputs[name] for name in ("input_ids", "token_type_ids", "position_ids")}
-            return mask, inputs | {name: x.masked_fill(~mask, 0) for name, x in named.items() if x is not None}
-        mask = None if attention_mask is None else self._checked_mask(attention_mask)
-        read = [name for name in ("token_type_ids", "position_ids") if inputs[name] is not None]
-        read += ["input_ids"] if check_ids else []
-        if read:
-            sizes = self.input_sizes()
-            inputs = {**inputs, **{name: self._in_range(name, inputs[name], sizes[name], mask) for name in read}}
-        if ids is not None and attention_mask is None:
-            ends = ids[:, :: max(ids.shape[1] - 1, 1)].flatten().tolist()
+            needed = shape + ([self.config.max_word_length] if name == "word_mask" and tensor is not None else [])
+            if tensor is not None and name != "inputs_embeds" and [*tensor.shape] != needed:
+                raise ValueError(f"{name} has shape {[*tensor.shape]}; {needed} is needed.")
+        if attention_mask is None:
+            ends = [] if ids is None or is_fixed() else ids[:, :: max(shape[1] - 1, 1)].flatten().tolist()
             if self.config.pad_token_id in ends:  # what the next line looks at takes it longer
                 self.warn_if_padding_and_no_attention_mask(ids, attention_mask)
-        return mask, inputs
-
-    def _embedding_width(self) -> int:
-        """Numbers of a given embedding; the table of an ELECTRA or ALBERT inside is narrower than its output."""
-        return getattr(self.embeddings.table, "embedding_dim", self.config.embedding_size)
-
-    @staticmethod
-    def _checked_mask(attention_mask: Tensor) -> Tensor | None:
-        """
-        `attention_mask` `[b, n]` as booleans; `None` where all tokens are real.
-
-        Raises:
-            ValueError: it is an additive mask.
-        """
+            return None, inputs
+        if is_fixed():
+            return attention_mask != 0, inputs
         if attention_mask.dtype == torch.bool:
-            return None if bool(attention_mask.all()) else attention_mask
-        low, _ = _extremes(attention_mask)
+            return None if bool(attention_mask.all()) else attention_mask, inputs
+        low, _ = extremes(attention_mask)
         if low < 0:
             raise ValueError(
                 f"attention_mask holds {low}, as additive masks do; 1 at real tokens and 0 at padding is needed: "
                 "attention_mask=(attention_mask == 0).long()."
             )
-        return attention_mask != 0 if low == 0 else None
-
-    def _check_word_mask(self, word_mask: Tensor | None, shape: torch.Size) -> None:
-        """Raise where words are given to an encoder that reads none, or not in the shape `[*shape, L]`."""
-        longest = getattr(self.config, "max_word_length", None)
-        if word_mask is not None and longest is None:
-            raise ValueError(f"word_mask is given, and {type(self).__name__} reads no words: omit it.")
-        if word_mask is not None and word_mask.shape != (*shape, longest):
-            raise ValueError(
-                f"word_mask has shape {list(word_mask.shape)}; {[*shape, longest]} is needed, [batch, length, "
-                "config.max_word_length]."
-            )
-
-    def input_sizes(self) -> dict[str, int | None]:
-        """How many numbers from 0 on each input of ids may hold; `None` where any is allowed."""
-        return {
-            "input_ids": self.config.vocab_size,
-            "token_type_ids": self._token_types(),
-            "position_ids": longest_input(self.config),
-        }
-
-    def _token_types(self) -> int | None:
-        """Number of token types that are read; `None` where none is, so that any is allowed."""
-        inside = getattr(self.config.backbone_config, "type_vocab_size", 0)
-        siamese = self.config.pair_mode == "siamese"
-        # An encoder inside that has one type is given none.
-        counts = (self.config.type_vocab_size, 2 if siamese else 0, inside if inside > 1 else 0)
-        return min((count for count in counts if count), default=None)
-
-    @staticmethod
-    def _in_range(name: str, given: Tensor | None, size: int | None, mask: Tensor | None) -> Tensor | None:
-        """
-        `given` `[b, n]`, with zeros at padding that is not from 0 to `size` - 1.
-
-        Raises:
-            IndexError: a real token is not.
-        """
-        wrong = None if given is None or size is None else _outside(given, size)
-        if wrong is None:
-            return given
-        if mask is not None:
-            wrong = _outside(given[mask], size)
-        if wrong is None:
-            return given.masked_fill(~mask, 0)
-        hint = "; for added tokens, model.resize_token_embeddings(len(tokenizer))" if name == "input_ids" else ""
-        raise IndexError(f"{name} hold {wrong}; 0 to {size - 1} are allowed{hint}.")
-
-    def _check_length(self, layout: TokenLayout) -> None:
-        """Raise where a sequence is longer than positions reach."""
-        longest, limit = layout.max_length, longest_input(self.config)
-        if limit is not None and longest > limit:
-            backbone = self.config.backbone_config
-            inside = backbone is not None and limit == longest_input(backbone)
-            owner = f"the {backbone.model_type} inside the embeddings" if inside else "max_position_embeddings"
-            raise ValueError(
-                f"A sequence of {longest} tokens is given; {owner} allows {limit}. Cut it, or read it in overlapping "
-                f"windows: tokenizer(..., truncation=True, max_length={limit}, stride={limit // 4}, "
-                "return_overflowing_tokens=True)."
-            )
+        return attention_mask != 0 if low == 0 else None, inputs
 
 
 def _require_gradient(module: nn.Module, inputs: Any, output: Tensor) -> None:
@@ -539,21 +447,9 @@ def _require_gradient(module: nn.Module, inputs: Any, output: Tensor) -> None:
         output.requires_grad_(True)
 
 
-def _outside(given: Tensor, size: int) -> int | None:
-    """A number of `given` that is not from 0 to `size` - 1; `None` where there is none."""
-    if not given.numel():
-        return None
-    low, high = _extremes(given)
-    return int(low) if low < 0 else int(high) if high >= size else None
-
-
-def _extremes(given: Tensor) -> tuple[float, float]:
-    """The smallest and the largest number."""
-    extremes = torch.aminmax(given)
-    if given.device.type == "cpu":
-        return extremes.min.item(), extremes.max.item()
-    low, high = torch.stack(tuple(extremes)).tolist()  # a GPU is waited for once
-    return low, high
+def _zeros_at(padding: Tensor, columns: Tensor) -> Tensor:
+    """`[b, n, ...]` with zeros at the padding `[b, n]`."""
+    return columns.masked_fill(padding if columns.dim() == 2 else padding[..., None], 0)
 
 
 class Recorder:
@@ -572,63 +468,38 @@ class Recorder:
         self.wants_token_states = token_states or self.wants_all
         self.wants_hidden_states = hidden_states
         self.wants_attentions = attentions
-        self._hidden_states: list[Tensor] | None = [] if hidden_states else None
-        self._attentions: list[Tensor] | None = [] if attentions else None
-        self._relay_attentions: list[Tensor] | None = [] if attentions else None
+        self._recorded: dict[str, list[Tensor]] = {"hidden_states": [], "attentions": [], "relay_attentions": []}
 
     def hidden_state(self, tokens: Tensor) -> Tensor:
-        """
-        Record `[N, d]` as `[b, n, d]`.
-
-        Returns:
-            `tokens` to continue with, made from the recorded tensor, so that this has a gradient.
-        """
-        if self._hidden_states is None:
+        """Record `[N, d]` as `[b, n, d]`; what to continue with is made from it, so that it has a gradient."""
+        if not self.wants_hidden_states:
             return tokens
-        self._hidden_states.append(self.layout.unpack(tokens))
-        return self.layout.pack(self._hidden_states[-1])
+        self._recorded["hidden_states"].append(self.layout.unpack(tokens))
+        return self.layout.pack(self._recorded["hidden_states"][-1])
 
     def attention(self, weights: Tensor | None) -> None:
         """`[b, h, n, r]`; `None` only where nothing is recorded."""
-        if self._attentions is not None:
-            self._attentions.append(weights)
+        if self.wants_attentions and weights is not None:
+            self._recorded["attentions"].append(weights)
 
     def attention_over_rows(self, weights: Tensor | None) -> None:
         """`[b, h, m, m]` between the tokens of rows as `[b, h, n, n]`; `None` only where nothing is recorded."""
-        if weights is not None and self._attentions is not None:
+        if weights is not None:
             of_queries = self.layout.rows_to_columns(weights.transpose(1, 2))  # [b, n, h, m]
             of_keys = self.layout.rows_to_columns(of_queries.transpose(1, 3))  # [b, n, h, n], keys first
-            self._attentions.append(of_keys.permute(0, 2, 3, 1))
+            self.attention(of_keys.permute(0, 2, 3, 1))
 
     def relay_attention(self, weights: Tensor | None) -> None:
         """
         `[b, h, m]` over rows as `[b, h, n]`, or `[b, h, 1 + m]` with the relay's own first, zeros for empty sequences;
         `None` where no relay was updated.
         """
-        if weights is None or self._relay_attentions is None:
-            return
-        layout = self.layout
-        own, of_rows = weights.split([weights.shape[-1] - layout.max_length, layout.max_length], dim=-1)
-        columns = layout.rows_to_columns(of_rows.transpose(1, 2)).transpose(1, 2)
-        self._relay_attentions.append(torch.cat([layout.zero_empty(own), columns], dim=-1))
+        if self.wants_attentions and weights is not None:
+            layout = self.layout
+            own, of_rows = weights.split([weights.shape[-1] - layout.max_length, layout.max_length], dim=-1)
+            columns = layout.rows_to_columns(of_rows.transpose(1, 2)).transpose(1, 2)
+            self._recorded["relay_attentions"].append(torch.cat([layout.zero_empty(own), columns], dim=-1))
 
-    def recorded(self) -> dict[str, Any]:
+    def recorded(self) -> dict[str, tuple[Tensor, ...] | None]:
         """The fields of `EncoderOutput`."""
-        return {
-            "hidden_states": None if self._hidden_states is None else tuple(self._hidden_states),
-            "attentions": tuple(self._attentions) if self._attentions else None,
-            "relay_attentions": tuple(self._relay_attentions) if self._relay_attentions else None,
-        }
-
-
-def longest_input(config: PreTrainedConfig) -> int | None:
-    """The most tokens that any encoder of transformers takes; `None` where it has no limit."""
-    backbone = getattr(config, "backbone_config", None)
-    inside = None if backbone is None else longest_input(backbone)
-    # BERT calls learned positions "absolute"; most encoders have no such field.
-    if getattr(config, "position_embedding_type", "learned") not in ("learned", "absolute"):
-        return inside
-    positions = getattr(config, "max_position_embeddings", None)
-    if positions is not None:  # XLNet's -1 is no limit
-        positions = positions - first_position(config) if positions > 0 else None
-    return min((limit for limit in (positions, inside) if limit is not None), default=None)
+        return {name: tuple(states) or None for name, states in self._recorded.items()}

@@ -10,14 +10,15 @@ import torch
 from torch import Tensor
 from transformers.utils import logging
 
+from .embeddings import check_range
 from .modeling_encoder import EncoderOutput
-from .token_layout import is_traced
+from .token_layout import is_fixed, is_traced
 
 
 logger = logging.get_logger(__name__)
 
 
-def split_pairs(mask: Tensor, inputs: dict[str, Tensor | None]) -> tuple[Tensor, dict[str, Tensor | None]]:
+def split_pairs(mask: Tensor | None, inputs: dict[str, Tensor | None]) -> tuple[Tensor, dict[str, Tensor | None]]:
     """
     Two sequences for each row, by token type: row i becomes rows 2i (type 0) and 2i + 1 (type 1).
 
@@ -29,6 +30,9 @@ def split_pairs(mask: Tensor, inputs: dict[str, Tensor | None]) -> tuple[Tensor,
             'pair_mode="siamese" needs token_type_ids: '
             "model(**tokenizer(first, second, return_token_type_ids=True, return_tensors='pt'))."
         )
+    mask = torch.ones_like(types, dtype=torch.bool) if mask is None else mask
+    if not is_fixed():
+        check_range("token_type_ids", types[mask], 2)
     second = mask & (types == 1)
     if mask.device.type == "cpu" and not is_traced() and not second.any() and mask.any():
         logger.warning_once(

@@ -15,7 +15,7 @@ through the encoder; what a token needs to know of its sequence is in `sequence_
 
 Packed is the usual layout, as padding costs nothing there and cannot reach a real token. In rows is that of a batch
 without padding, whose rows are views of the flat tokens, of `torch.compile`, export and CUDA graphs, and of recorded
-states `[b, n, d]`. In both, the tokens of a sequence follow one another.
+attentions. In both, the tokens of a sequence follow one another.
 
 Axes: b batch  n columns  N flat tokens  m longest sequence  d width
 """

@@ -58,8 +58,8 @@ class WordMatcher(nn.Module):
         self.register_buffer("table", torch.full((size, max_word_length), -1, dtype=torch.int32) if words else None)
         self.register_buffer("continues", torch.zeros(size, dtype=torch.bool) if whole else None)
         self.register_buffer("alone", torch.zeros(size, dtype=torch.bool) if whole else None)
-        for name, buffer in zip(("pairs", "keys", "row_of_key"), _beginnings(torch.empty(0, 0)), strict=True):
-            self.register_buffer(name, buffer, persistent=False)
+        for name, shape in (("pairs", (1, 2)), ("keys", (1,)), ("row_of_key", (1,))):
+            self.register_buffer(name, torch.full(shape, -1), persistent=False)
         self.register_load_state_dict_post_hook(lambda matcher, _: matcher.sort())
 
     @staticmethod
@@ -157,20 +157,20 @@ def _beginnings(table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     The sorted beginnings of the words in a table `[S, L]`, as `WordMatcher` has them: `pairs`, `keys`, `row_of_key`.
     The first is that of nothing, so that there is one.
     """
-    row = (table[:, :1] >= 0).any(1).nonzero()[:, 0]
+    row = (table[:, 0] >= 0).nonzero()[:, 0]
     for column in reversed(range(table.shape[1])):
         row = row[table[row, column].argsort(stable=True)]
     words = table[row]
     differs = nn.functional.pad(words[1:] != words[:-1], (0, 0, 1, 0), value=True)
-    state, count = words[:, 0] if len(words) else row, 1
-    pairs, rows = [torch.full((1, 2), -1)], [torch.full((1,), -1)]
+    state, count = words[:, 0], 1
+    pairs, rows = [table.new_full((1, 2), -1)], [table.new_full((1,), -1)]
     for last in range(1, table.shape[1]):
         reaches = words[:, last] >= 0
         begins = reaches & differs[:, : last + 1].any(1)
         pairs.append(torch.stack([state, words[:, last]], 1)[begins])
         number = begins.cumsum(0) - 1
         is_whole = reaches & (words[:, last + 1 : last + 2] < 0).all(1)
-        rows.append(torch.full((len(pairs[-1]),), -1).index_copy(0, number[is_whole], row[is_whole]))
+        rows.append(table.new_full((len(pairs[-1]),), -1).index_copy(0, number[is_whole], row[is_whole]))
         state = torch.where(reaches, number + count + _BEGINNINGS, -1)
         count += len(pairs[-1])
     both = torch.cat(pairs)

@@ -28,7 +28,6 @@ from ..models.modeling_encoder import longest_input
 from ..publish.hub import upload_run
 from ..publish.model_card import write_model_card
 from ..publish.run_card import run_card
-from ..tasks.calibration import uncalibrated
 from ..training.arguments import DataArguments, FileArguments, ModelArguments, RunArguments
 from ..training.build import build_parts, check_resumed, length_limit
 from ..training.checkpoints import ManifestWriter, remove_checkpoints
@@ -36,7 +35,7 @@ from ..training.guards import warn_about_majority, warn_about_overlap, warn_abou
 from ..training.losses import loss_of
 from ..training.settled_arguments import settle_training
 from ..training.task import Task, is_scored
-from ..training.trainer import EarlyStopping, StarTrainer, separate_rates
+from ..training.trainer import EarlyStopping, StarTrainer, separate_rates, uncalibrated
 from .checks import check_arguments, check_parts, check_same_rates
 from .cli_errors import as_main_process, as_user_error, script_messages
 from .output_folder import changed_arguments, check_several_seeds, lock_output_dir, plan_seeds, run_config

@@ -20,7 +20,6 @@ from datasets import Dataset
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from ..data.entities import EntityGroups
 from ..evaluation.calibration import calibration_error, error_by_chance, plot_reliability
@@ -28,7 +27,6 @@ from ..evaluation.metrics import is_entity_scheme
 from ..evaluation.reports import markdown_table
 from ..files import write_text
 from ..inference.span_probabilities import SpanScorer
-from ..models.configuration_encoder import EncoderConfig
 from ..models.heads import ForTokenClassification, eval_mode
 from ..models.tag_schemes import IGNORE_INDEX
 from ..training.task import Task
@@ -45,12 +43,6 @@ Scored = tuple[np.ndarray, np.ndarray]
 """The probabilities `[s]` of predictions, and which of them are right."""
 Measured = Callable[[float], tuple[Scored, np.ndarray]]
 """Of a temperature, the predictions and the loss `[s]` of each."""
-
-
-def uncalibrated(model: PreTrainedModel) -> None:
-    """Take back what an earlier training has fitted: the model is trained further."""
-    if isinstance(model.config, EncoderConfig):
-        model.config.calibration_temperature = 1.0
 
 
 def fit_temperature(loss: Callable[[float], float]) -> float:
@@ -239,7 +231,7 @@ class TaggedSplit:
     def _scorer(self, temperature: float) -> tuple[SpanScorer, tuple[np.ndarray, np.ndarray, np.ndarray]]:
         crf = self.crf
         assert crf is not None
-        arrays = self._flat(lambda logits, chain: crf.log_marginals_and_messages(logits, chain, temperature))
+        arrays = self._flat(lambda logits, chain: crf.log_marginals(logits, chain, temperature))
         with torch.no_grad():
             transitions = crf.transition_scores(temperature).cpu().numpy()
         texts = np.repeat(np.arange(len(self.lengths)), self.lengths)

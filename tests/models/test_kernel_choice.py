@@ -14,6 +14,7 @@ from torch_modes import compiled
 from modeling_star.kernels import triton_relay_attention as relay_kernels
 from modeling_star.kernels import triton_ring_attention as candidate_kernels
 from modeling_star.kernels import triton_utils as kernels
+from modeling_star.kernels.compiled import describe
 from modeling_star.models import ops
 from modeling_star.models.token_layout import TokenLayout
 
@@ -65,6 +66,14 @@ def test_kernels_are_chosen_on_a_gpu_where_they_work(
             assert not uses_kernels(gpu(), layout, records=True)
     with setting("0"):
         assert not uses_kernels(gpu(), layout)
+
+
+def test_what_is_chosen_is_described() -> None:
+    model = tiny_model("StarTransformer").to(DEVICE)
+    with setting("1"):
+        assert f"attention: Triton kernels, as they run on {model.device}" in describe(model)
+    with setting("0"):
+        assert "attention: sparse rows" in describe(model.cpu())
 
 
 def test_forced_kernels_that_fail_are_an_error(layout: TokenLayout, monkeypatch: pytest.MonkeyPatch) -> None:

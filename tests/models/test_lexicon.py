@@ -118,7 +118,7 @@ def in_rows(words: Tensor, matcher: WordMatcher) -> Tensor:
     matches = []
     for texts in words.split(2_000):
         layout = TokenLayout.from_mask(texts >= 0, keep_padding=True)
-        first = matcher(layout.pack(texts), layout).unflatten(0, texts.shape)[:, 0]
+        first = layout.unpack(matcher(layout.pack(texts), layout))[:, 0]
         matches.append(first.gather(1, (texts >= 0).sum(1, keepdim=True) - 1)[:, 0])
     return torch.cat(matches)
 

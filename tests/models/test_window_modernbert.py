@@ -172,7 +172,7 @@ def test_a_saved_folder_loads_with_and_without_the_package(path: Path, tmp_path:
     assert type(AutoModel.from_pretrained(tmp_path)) is WindowModernBertModel
     assert {file.name for file in (tmp_path / "code").iterdir()} == {
         *("configuration_window_modernbert.py", "modeling_window_modernbert.py", "saving.py"),
-        *("window_attention.py", "window_interface.py"),
+        *("window_attention.py", "window_interface.py", "token_layout.py", "backbone.py", "convert.py"),
     }
     torch.save(ids, tmp_path / "ids.pt")
     done = subprocess.run(

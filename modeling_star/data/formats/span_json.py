@@ -34,16 +34,7 @@ _UNIT = "(offset|idx|index|char|pos|position)?"
 _START, _END = re.compile(f"(start|begin|from){_UNIT}|offset"), re.compile(f"(end|stop|to){_UNIT}")
 _BOTH = ("span", "offset", "offsets", "position", "pos", "range", "indices", "loc", "location")
 _LABEL = (
-    "label",
-    "labels",
-    "type",
-    "entitygroup",
-    "entitytype",
-    "labeltype",
-    "tag",
-    "category",
-    "class",
-    "ner",
+    *("label", "labels", "type", "entitygroup", "entitytype", "labeltype", "tag", "category", "class", "ner"),
     "entity",
 )
 _SURFACE = ("text", "surface", "word", "value", "entity", "mention", "name")
