@@ -13,7 +13,7 @@ from script_samples import jsonl
 from task_samples import one, table
 
 from modeling_star.data.classification import prepare_classification
-from modeling_star.data.columns import find_reading_columns, find_tagging_columns
+from modeling_star.data.columns import find_reading_columns
 from modeling_star.data.splits import _some_of_each, hold_out, load_splits
 from modeling_star.data.squad import prepare_reading
 from modeling_star.data.tagging import prepare_tagging
@@ -298,13 +298,6 @@ def test_a_label_that_train_lacks_is_no_class_of_a_classifier(caplog: pytest.Log
     assert data.label_list == ("neg", "pos")
     assert data.splits["test"]["text"][:] == ["d", "f"]
     assert any("neutral" in message for message in caplog.messages)
-
-
-def test_the_tags_of_another_task_are_not_taken():
-    splits = one(tokens=[["It", "rains"]], ner_tags=[["O", "O"]])
-    with pytest.raises(UserError, match=r"'ner_tags'.*--label_column_name"):
-        find_tagging_columns(splits, task_name="pos")
-    assert find_tagging_columns(splits, None, "ner_tags", "pos") == ("tokens", "ner_tags")
 
 
 def test_reading_columns_have_known_names():

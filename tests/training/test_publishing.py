@@ -284,7 +284,7 @@ def test_an_uploaded_card_names_the_repository_and_no_folder(
     folder, api = tmp_path / name, Mock()
     api.create_repo.return_value = SimpleNamespace(repo_id="me/star")
     monkeypatch.setattr(publishing, "HfApi", Mock(return_value=api))
-    for task in ("token-classification", "question-answering", "fill-mask", "translation"):
+    for task in ("token-classification", "question-answering", "fill-mask"):
         write_model_card(folder, CardContent("star", "star_transformer", task, "reviews", {}, 1, "python run.py"))
         publishing.upload(folder, ["README.md"], "me/star")
         card = api.create_commit.call_args.args[1][0].path_or_fileobj.decode()
