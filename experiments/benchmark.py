@@ -4,10 +4,7 @@ Time encoders side by side, in one process, one after another in turns: ours and
 weights, or saved classifiers on the texts of a file.
 
     python experiments/benchmark.py                                     forward passes on the CPU, at four shapes
-    python experiments/benchmark.py --systems star products bert-sdpa --shapes 8x512 1x8192 --threads 2
     python experiments/benchmark.py --systems star star-onnx bert-sdpa bert-sdpa-onnx --shapes 1x16 1x32 1x128
-    python experiments/benchmark.py --systems big-from-bert big-from-bert-64 bert-sdpa --hidden_size 384 \\
-        --num_layers 6 --num_heads 12 --shapes 1x512 1x8192 --threads 1
     python experiments/benchmark.py --systems modernbert-global modernbert-star-window window-modernbert \\
         --hidden_size 256 --num_layers 7 --num_heads 4 --shapes 1x512 1x2048 1x8192 --threads 1 --cpu_time
     python experiments/benchmark.py --mode train --shapes 128x109 --memory
@@ -17,7 +14,7 @@ weights, or saved classifiers on the texts of a file.
         tfidf=outputs/tfidf --batch_size 8 --threads 1 --cpu_time --memory
 
 Systems: star, star-plus, big, big-window (without words), vanilla, disan, bilstm; big-from-bert-R (what
-from_encoder makes of a BERT, radius R); products (Star's matrix products alone, its lower bound); bert-sdpa,
+from_encoder makes of a BERT, radius R); bert-sdpa,
 bert-eager, fnet, longformer, modernbert (local attention), big_bird, or any model type of transformers, with
 -sdpa or -eager for its attention; modernbert-global, modernbert-star-window and window-modernbert (every third layer
 global: stock, with our window attention in the others, with windows in all). NAME-onnx is run by ONNX Runtime. With
@@ -94,10 +91,11 @@ MODERNBERTS = {
 }
 OTHERS = ("bert-sdpa", "bert-eager", "fnet", "longformer", "modernbert", "big_bird")
 FROM_BERT = re.compile(r"big-from-bert(-(?P<radius>\d+))?")
-SYSTEMS = (*OURS, "big-from-bert", "big-from-bert-1", "products", *OTHERS, *MODERNBERTS)
-DEFAULT = ["star", "big", "products", *OTHERS[:-1], "bilstm"]
+SYSTEMS = (*OURS, "big-from-bert", "big-from-bert-1", *OTHERS, *MODERNBERTS)
+DEFAULT = ["star", "big", *OTHERS[:-1], "bilstm"]
 ONNX = "-onnx"  # after a system's name: the same one, run by ONNX Runtime
 UNMASKED = ("fnet",)
+REFERENCE = "bert-sdpa"  # what others are compared with, or else the first system
 _WORD = re.compile(rf"[{HAN}{KANA}]|[^\s{HAN}{KANA}]+")
 Batch = tuple[Tensor, Tensor | None]  # ids [b, n], and their mask where there is padding
 Options = argparse.Namespace
@@ -108,9 +106,6 @@ def parse(words: Sequence[str] | None = None) -> Options:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--systems", nargs="+", default=DEFAULT, metavar="NAME", help="systems (default: %(default)s)")
-    add(
-        "--reference", default="bert-sdpa", metavar="NAME", help="compared with, else the first (default: %(default)s)"
-    )
     add("--shapes", nargs="+", metavar="ROWSxTOKENS", default=["128x109", "8x512", "4x2048", "1x8192"])
     add("--lengths", nargs="+", type=Path, metavar="FILE", help="one length a line, or data sets with text or tokens")
     add("--texts", type=Path, metavar="FILE", help="measure saved classifiers on the column text of a file")
@@ -245,31 +240,6 @@ def draw_ids(workload: Workload, options: Options) -> list[list[Tensor]]:
 # ------ the systems
 
 
-class Products(nn.Module):
-    """The Star-Transformer's matrix products alone, as many as it has for each token: (6 T - 2) d^2."""
-
-    BLOCK = 1024  # tokens whose products are done at once
-
-    def __init__(self, options: Options):
-        super().__init__()
-        d = options.hidden_size
-        widths = [1, 2, 1] + [1, 2, 2, 1] * (options.num_layers - 1)
-        self.weights = nn.ParameterList(nn.Parameter(torch.randn(d * m, d) / math.sqrt(d)) for m in widths)
-
-    @torch.no_grad()
-    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> None:
-        """Work on as many rows as `input_ids` `[b, n]` has tokens that are no padding."""
-        tokens = input_ids.numel() if attention_mask is None else int(attention_mask.sum())
-        first = self.weights[0]
-        for start in range(0, tokens, self.BLOCK):
-            rows = first.new_ones(min(self.BLOCK, tokens - start), first.shape[1])
-            for weight in self.weights:
-                gradient = nn.functional.linear(rows, weight)
-                if self.training:
-                    torch.mm(gradient, weight)
-                    torch.mm(gradient.t(), rows)
-
-
 def build(name: str, options: Options, longest: int) -> nn.Module:
     """A system with random weights that takes up to `longest` tokens."""
     torch.manual_seed(options.seed)
@@ -277,8 +247,6 @@ def build(name: str, options: Options, longest: int) -> nn.Module:
         **{"vocab_size": options.vocab_size, "hidden_size": options.hidden_size},
         **{"num_hidden_layers": options.num_layers, "num_attention_heads": options.num_heads},
     }
-    if name == "products":
-        return Products(options)
     if name in OURS:
         model_type, special = OURS[name]
         model = AutoModel.from_config(AutoConfig.for_model(model_type, **sizes, **special))
@@ -352,13 +320,10 @@ class Subject:
         self.name, self.options = name.removesuffix(ONNX), options
         model = build(self.name, options, longest).to(options.device, getattr(torch, options.dtype))
         self.model = model.train(options.mode == "train")
-        whole = not isinstance(model, Products)
-        self.call: Callable[..., Any] = prepared(self.model, options) if whole else self.model
+        self.call: Callable[..., Any] = prepared(self.model, options)
         if name.endswith(ONNX):
-            if not whole:
-                raise ValueError("a part of a model is not run by ONNX Runtime.")
             self.call = onnx_session(self.model, self.name not in UNMASKED)
-        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4) if whole and options.mode == "train" else None
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4) if options.mode == "train" else None
 
     def prepare(self, ids: list[list[Tensor]]) -> list[Batch]:
         """Batches, each padded to its longest row, on the device."""
@@ -497,7 +462,7 @@ def measure(options: Options, workload: Workload) -> list[dict[str, Any]]:
     seconds, errors = interleave(ready, options.repeats, options.max_seconds, untimed=compiles, clock=clock)
     errors |= failed
     medians = {name: statistics.median(times) for name, times in seconds.items() if times}
-    reference = options.reference if options.reference in medians else next(iter(medians), "")
+    reference = REFERENCE if REFERENCE in medians else next(iter(medians), "")
     rows = []
     for name in passes_of(options, workload):
         row = {"workload": workload.name, "system": name, "passes": len(seconds.get(name, ()))}
@@ -508,7 +473,6 @@ def measure(options: Options, workload: Workload) -> list[dict[str, Any]]:
             "texts_per_second": median and sum(map(len, workload.batches)) / median,
             "reference": reference,
             "speed": median and medians[reference] / median,
-            "of_products": median / medians["products"] if median and "products" in medians else None,
             "megabytes": None,
             "error": errors.get(name, ""),
         }
@@ -590,7 +554,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
     reference = rows[0]["reference"] or "-"
     heads = {
         **{"workload": "batch x tokens", "system": "system", "milliseconds": "ms", "tokens_per_second": "tokens/s"},
-        **{"texts_per_second": "texts/s", "speed": f"times as fast as {reference}", "of_products": "time / products"},
+        **{"texts_per_second": "texts/s", "speed": f"times as fast as {reference}"},
         **{"megabytes": "peak MB", "passes": "passes", "error": "note"},
     }
     shown = [name for name in heads if any(row[name] not in (None, "") for row in rows)]

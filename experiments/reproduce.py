@@ -85,7 +85,6 @@ def make_parser() -> argparse.ArgumentParser:
         "has its own page",
     )
     add("--work", type=Path, default=Path("outputs/reproduce"), help="models and logs of the runs")
-    add("--keep_models", action="store_true", help="keep the weights of every run")
     add("--check", action="store_true", help="run stored runs again in --work, and compare their scores")
     add("--list", action="store_true", help="list the missing runs")
     add("--page", action="store_true", help="only write experiments/results.md and experiments/pages/")
@@ -113,7 +112,6 @@ def run_table(arguments: argparse.Namespace, file: Path) -> bool:
             **dict(model.split("=", 1) for model in arguments.models),
         },
         accelerate_launch(arguments.launch) if arguments.launch else [sys.executable],
-        arguments.keep_models,
     )
     cells, seeds = selected_cells(arguments, table), arguments.seeds
     if arguments.list:

@@ -17,14 +17,17 @@ from pathlib import Path
 
 
 Place = tuple[str, str]  # a module, and a name in it
-# A walk -> definitions that it begins with; a tree has some of them.
+# A walk -> definitions that it begins with: the first ones that a tree has.
 WALKS = {
-    "Star's forward, to change its ring": ("StarTransformerModel",),
-    "another loss for taggers": ("TaskLoss", "CRFLoss"),
-    "a metric": ("metrics_for", "count_examples", "score_counts"),
-    "a file format": ("read_file", "stream_rows"),
-    "a wrong offset of an entity": ("EntityGroups", "entities_of", "decode_entities", "BestPathPipeline"),
-    "`classify x.csv` to scores": ("run_script", "ClassificationTask", "TextClassification"),
+    "Star's forward, to change its ring": [("StarTransformerModel",)],
+    "another loss for taggers": [("TaskLoss", "CRFLoss")],
+    "a metric": [("metrics_for", "count_examples", "score_counts")],
+    "a file format": [("detect",), ("read_file", "stream_rows", "kind_of")],
+    "a wrong offset of an entity": [
+        ("EntityDecoder",),
+        ("EntityGroups", "_Tagged", "BestPathPipeline"),
+    ],
+    "`classify x.csv` to scores": [("run_script", "ClassificationTask")],
 }
 SWITCH = re.compile(r"environ|get_cpu_capability|is_available\(|get_device_capability|find_spec|is_compiling|cpuinfo")
 
@@ -102,11 +105,6 @@ def draw(floor: Mapping[str, int], arrows: Counter[Place], circle: set[Place], p
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
-def lines_of(root: Path, pattern: str) -> int:
-    """The lines of all files of a kind."""
-    return sum(len(path.read_bytes().splitlines()) for path in root.rglob(pattern))
-
-
 def main() -> None:
     """Print all, and draw the picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -115,7 +113,7 @@ def main() -> None:
     arguments = parser.parse_args()
     root, project = arguments.root, Project(arguments.root)
     for walk, names in WALKS.items():
-        starts = [place for place in project.defs if place[1] in names]
+        starts = next(filter(None, ([place for place in project.defs if place[1] in each] for each in names)))
         files = reached({module for module, _ in starts}, project.plain)
         imported = sum(len(project.text[module].splitlines()) for module in files)
         print(f"{walk}: {len(files)} files / {imported:,} lines imported", end="")
@@ -136,11 +134,12 @@ def main() -> None:
     inside = {(one, other) for one in project.text for other in project.plain[one]}
     print(f"{len(arrows)} arrows between packages, {len(circle)} on circles; ", end="")
     print(f"{len(inside)} imports between files, {len(on_circles(inside))} on circles")
-    names = {"product": "modeling_star", "tests": "tests", "experiments": "experiments"}
-    print("Lines of Python:", {title: lines_of(root / name, "*.py") for title, name in names.items()}, end="; ")
-    print("of JSON:", sum(lines_of(root / name, "*.json*") for name in (*names.values(), "configuration")), end="; ")
-    print("words of docs:", sum(len(path.read_text().split()) for path in (root / "docs").rglob("*.md")), end="; ")
-    print("files:", sum(len(list((root / name).rglob("*.py"))) for name in names.values()))
+    python = {name: list((root / name).rglob("*.py")) for name in ("modeling_star", "tests", "experiments")}
+    lines = {name: sum(len(path.read_bytes().splitlines()) for path in files) for name, files in python.items()}
+    data = [path for name in (*python, "configuration") for path in (root / name).rglob("*.json*")]
+    words = sum(len(path.read_text().split()) for path in (root / "docs").rglob("*.md"))
+    print(f"Lines of Python: {lines}; files: {sum(map(len, python.values()))}; words of docs: {words}; ", end="")
+    print("lines of JSON:", sum(len(path.read_bytes().splitlines()) for path in data))
     if arguments.picture is not None:
         draw(floor, arrows, circle, arguments.picture)
 

@@ -364,7 +364,7 @@ def _speed(table: Table, results: Path) -> Iterator[str]:
     names = dict.fromkeys(name for speeds in tasks.values() for name in speeds)
     rows = [[system_title(table, name), *(_pair(speeds.get(name)) for speeds in tasks.values())] for name in names]
     yield _table("", [table.tasks[task].title for task in tasks], rows)
-    yield f"![Scores over speed](../pictures/{picture_name(table, 'speed')})\n"
+    yield f"![Scores over speed](../pictures/{picture_name(table, 'speed')})\n"  # drawn by the same commit
 
 
 def system_title(table: Table, name: str) -> str:

@@ -104,7 +104,6 @@ class Runner:
         work: folder of the runs' models and logs.
         names: values of `$DATA`, `$MINILM` and the like.
         launcher: the command before the script: `accelerate launch ...`.
-        keep_models: do not delete a run's weights after scoring it.
     """
 
     table: Table
@@ -112,7 +111,6 @@ class Runner:
     work: Path
     names: dict[str, str]
     launcher: list[str]
-    keep_models: bool = False
 
     @property
     def finished(self) -> FinishedRuns:
@@ -172,9 +170,8 @@ class Runner:
             if result is None:
                 result = self._run(configuration, seed, arguments, folder)
                 self.finished.keep(configuration, seed, result)
-                if not self.keep_models:
-                    for weights in [*folder.rglob("*.safetensors"), *folder.rglob("optimizer.pt")]:
-                        weights.unlink()
+                for weights in [*folder.rglob("*.safetensors"), *folder.rglob("optimizer.pt")]:
+                    weights.unlink()
             return result
 
     def _run(self, configuration: Configuration, seed: int, arguments: dict[str, Any], folder: Path) -> dict[str, Any]:

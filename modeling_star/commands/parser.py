@@ -132,15 +132,36 @@ def parse(
     if {"-h", "--help"} & set(typed):
         own.print_help()
         raise SystemExit(0)
+    if "--help_all" in typed:
+        own.print_help()
+        others, known = _flags_of_transformers(own.prog, groups, training_class)
+        others.set_defaults(**_defaults({"train_file": ""}, known, defaults or {}))
+        others.print_help()
+        raise SystemExit(0)
     recipe = Path(typed[0]) if typed and _is_recipe(typed[0]) else None
-    if "--help_all" not in typed:
-        given, unread = own.read(typed if recipe is None else typed[1:])
-        for flag in unread:
-            if flag.startswith("--") and _name_of(flag) in _INSTEAD:
-                raise SystemExit(f"{own.prog}: {_about_unknown(flag, set())}")
-        if checks_files:
-            _check_files(own.prog, given, recipe is not None)
+    given, unread = own.read(typed if recipe is None else typed[1:])
+    for flag in unread:
+        if flag.startswith("--") and _name_of(flag) in _INSTEAD:
+            raise SystemExit(f"{own.prog}: {_about_unknown(flag, set())}")
+    if checks_files:
+        _check_files(own.prog, given, recipe is not None)
+    others, known = _flags_of_transformers(own.prog, groups, training_class)
+    by_recipe: dict[str, Any] = {}
+    if recipe is not None:
+        by_recipe = _with_others(others, known, *own.read(read_recipe(recipe, known)))
+    given = _with_others(others, known, given, unread)
+    if "model_name_or_path" in given:
+        by_recipe = {name: value for name, value in by_recipe.items() if name not in FRESH_MODEL}
+    try:
+        return from_values(groups, by_recipe | given, defaults, training_class)
+    except (ValueError, ImportError) as error:  # from TrainingArguments, about flags that do not fit together
+        if importlib.util.find_spec("accelerate") is None:
+            raise ModuleNotFoundError(str(error), name="accelerate") from error
+        raise SystemExit(f"{own.prog}: {' '.join(str(error).split())}") from None
 
+
+def _flags_of_transformers(prog: str, groups: tuple[type, ...], training_class: str) -> tuple[Any, set[str]]:
+    """The parser of the flags that transformers knows, and the names of all flags."""
     import transformers
 
     class Others(transformers.HfArgumentParser):
@@ -148,32 +169,18 @@ def parse(
         read = _Flags.read
 
     training = getattr(transformers, training_class)
-    others = Others(training, prog=own.prog, usage=argparse.SUPPRESS, add_help=False, allow_abbrev=False)
-    known = {field.name for group in (*groups, training) for field in dataclasses.fields(group)}
-    if "--help_all" in typed:
-        others.set_defaults(**_defaults({"train_file": ""}, known, defaults or {}))
-        own.print_help()
-        others.print_help()
-        raise SystemExit(0)
+    others = Others(training, prog=prog, usage=argparse.SUPPRESS, add_help=False, allow_abbrev=False)
     for action in others._actions:
         action.default = argparse.SUPPRESS
+    return others, {field.name for group in (*groups, training) for field in dataclasses.fields(group)}
 
-    def values(given: dict[str, Any], unread: list[str]) -> dict[str, Any]:
-        more, unknown = others.read(unread)
-        if unknown:
-            raise SystemExit(f"{own.prog}: {_about_unknown(unknown[0], known)}")
-        return given | more
 
-    of_recipe = {} if recipe is None else values(*own.read(read_recipe(recipe, known)))
-    given = values(given, unread)
-    if "model_name_or_path" in given:
-        of_recipe = {name: value for name, value in of_recipe.items() if name not in FRESH_MODEL}
-    try:
-        return from_values(groups, of_recipe | given, defaults, training_class)
-    except (ValueError, ImportError) as error:  # from TrainingArguments, about flags that do not fit together
-        if importlib.util.find_spec("accelerate") is None:
-            raise ModuleNotFoundError(str(error), name="accelerate") from error
-        raise SystemExit(f"{own.prog}: {' '.join(str(error).split())}") from None
+def _with_others(others: Any, known: set[str], given: dict[str, Any], unread: list[str]) -> dict[str, Any]:
+    """The values of all flags that are given; an error names one that nobody knows."""
+    more, unknown = others.read(unread)
+    if unknown:
+        raise SystemExit(f"{others.prog}: {_about_unknown(unknown[0], known)}")
+    return given | more
 
 
 class _Flags(argparse.ArgumentParser):
@@ -234,8 +241,9 @@ def _truth(text: str) -> bool:
 
 
 def _help(field: dataclasses.Field[Any]) -> str:
-    is_list = field.default_factory is not dataclasses.MISSING
-    default = " ".join(map(str, field.default_factory())) if is_list else field.default
+    default = field.default
+    if field.default_factory is not dataclasses.MISSING:
+        default = " ".join(map(str, field.default_factory()))
     default = str(default).lower() if isinstance(default, bool) else default
     return (field.metadata["help"] + ("" if default is None else f" (default: {default})")).replace("%", "%%")
 

@@ -194,7 +194,7 @@ def repetitions(weights: Any, size: int, seed: int) -> np.ndarray:
 
 def _column(given: Any, name: str, call: str) -> list[Any]:
     """The rows of one column: a list, an array `[n]` or `[n, 1]`, or a table of one column."""
-    shape = getattr(given, "shape", None) or ()
+    shape: Sequence[int] = getattr(given, "shape", None) or ()
     columns = getattr(given, "column_names", getattr(given, "columns", None))
     if len(shape) == 2 and shape[1] == 1:
         given = given[:, 0] if columns is None else given[columns[0]]

@@ -89,24 +89,16 @@ def open_texts(
         file = file.with_columns(trained_columns)
         logger.info("%s has the columns of the training: %s", path, ", ".join(trained_columns))
     if file.format == "running_text":
-        for flag, named in {"text_column_name": text_column_name, "column_names": column_names}.items():
-            if named is not None:
-                raise UserError(f"{path} has lines of text and no columns: omit --{flag}.")
+        if text_column_name or column_names:
+            flag = "text_column_name" if text_column_name else "column_names"
+            raise UserError(f"{path} has lines of text and no columns: omit --{flag}.")
         return _as_lines(_lines_of_file(file, pairs))
     if file.has_texts:
         texts = enumerate(file.texts())
         return _as_lines((number, _without_halves(text)) for number, text in texts if text.strip())
     if contexts or questions:
-        from datasets import Dataset
-
-        from .squad import flatten_squad  # needs torch
-
-        whole = file.read()
-        flat = flatten_squad(whole)
-        # Questions in SQuAD's nested form share a context.
-        read = Dataset.from_dict({"context": flat.unique("context")}) if contexts and flat is not whole else flat
-        sample: Any = read
-        rows: Iterator[dict[str, Any]] = iter(read)
+        sample: Any = _question_rows(file, contexts)
+        rows: Iterator[dict[str, Any]] = iter(sample)
     else:
         rows = file.stream()
         first = list(itertools.islice(rows, _ROWS_INSPECTED))
@@ -131,6 +123,17 @@ def open_texts(
     make = QuestionContext._make if questions else _pair if pairs else _single
     plain = () if keys is not None or any(as_words) else columns
     return Texts(tuple(sample.column_names), plain, _texts_of_rows(path, rows, columns, separators, make))
+
+
+def _question_rows(file: DataFile, contexts: bool) -> Any:
+    """The rows of questions; or of contexts, once each, as questions in SQuAD's nested form share them."""
+    from datasets import Dataset
+
+    from .squad import flatten_squad  # needs torch
+
+    whole = file.read()
+    flat = flatten_squad(whole)
+    return Dataset.from_dict({"context": flat.unique("context")}) if contexts and flat is not whole else flat
 
 
 def _pair(texts: Sequence[Any]) -> Text:

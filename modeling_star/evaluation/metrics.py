@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import rankdata
+from seqeval.metrics.sequence_labeling import get_entities
 
-from ..data.entities import EntityGroups
 from ..errors import UserError
-from ..models.tag_schemes import ENTITY_PREFIXES, SEGMENT, entity_tag, typed_labels
+from ..models.tag_schemes import SEGMENT, entity_tag, typed_labels
 from .squad import Language, answer_language, score_answers
 
 
@@ -146,9 +146,13 @@ def _count_answers(references: Sequence[Any], predictions: Sequence[Any], langua
 def _count_labels(references: Sequence[Any], predictions: Sequence[Any], labels: Sequence[Any]) -> np.ndarray:
     """How often each label is predicted rightly, expected and predicted, `[examples, 3 * labels]`."""
     index, shape = {label: number for number, label in enumerate(labels)}, (len(references), len(labels))
-    pairs = [(row, *map(_as_set, pair)) for row, item in enumerate(_pairs(references, predictions)) for pair in item]
-    kinds = (frozenset.intersection, lambda truth, guess: truth, lambda truth, guess: guess)
-    places = ([row * shape[1] + index[x] for row, *sets in pairs for x in kind(*sets)] for kind in kinds)
+    pairs = [(row, pair) for row, item in enumerate(_pairs(references, predictions)) for pair in item]
+    sets = [(row * len(labels), _as_set(truth), _as_set(guess)) for row, (truth, guess) in pairs]
+    places = (
+        [start + index[label] for start, truth, guess in sets for label in truth & guess],
+        [start + index[label] for start, truth, _ in sets for label in truth],
+        [start + index[label] for start, _, guess in sets for label in guess],
+    )
     tables = (np.bincount(np.array(each, dtype=np.int64), minlength=shape[0] * shape[1]) for each in places)
     return np.concatenate([table.reshape(shape) for table in tables], axis=1).astype(np.float64)
 
@@ -272,20 +276,20 @@ def is_entity_scheme(label_list: Sequence[str]) -> bool:
 
 def entities_in(sentences: Iterable[Sequence[str]]) -> list[set[tuple[str, int, int]]]:
     """
-    The entities of tagged sentences, exact in type and both ends, as conlleval finds them: type, first word, the one
-    after the last.
+    The entities of tagged sentences, exact in type and both ends, as seqeval (and conlleval) finds them: type,
+    first word, the one after the last.
 
     Args:
         sentences: tags in BIO, BIOES, BILOU or BMES.
     """
-    typed = [[_with_type(label) for label in sentence] for sentence in sentences]
-    groups = EntityGroups(["O", *sorted({label for sentence in typed for label in sentence} - {"O"})])
-    return [set(groups(groups.numbers(sentence))) for sentence in typed]
+    rows = [[_letters(label) for label in sentence] for sentence in sentences]
+    return [{(kind, first, last + 1) for kind, first, last in get_entities(row)} for row in rows]
 
 
-def _with_type(label: str) -> str:
-    """A letter alone with a type: references and predictions may have other labels."""
-    return f"{label}-{SEGMENT}" if label in ENTITY_PREFIXES else label
+def _letters(label: str) -> str:
+    """A tag in the letters that seqeval knows: BILOU and BMES as BIOES, a letter alone with a type."""
+    tag = entity_tag(label) or entity_tag(f"{label}-{SEGMENT}")
+    return label if tag is None else "-".join(filter(None, tag))
 
 
 def entity_report(

@@ -231,7 +231,7 @@ def copy_encoder(
 
 def _source_with_head(
     model: Any, family: _Family, config: PreTrainedConfig, name_or_path: str | Path, hub: dict[str, Any]
-) -> nn.Module:
+) -> Any:
     """The encoder to copy; the head above it is copied into `model` where it is taken and the checkpoint has it."""
     options = {"dtype": torch.float32, "output_loading_info": True, **hub}
     classes = [base.__name__ for base in type(model).__mro__]

@@ -68,7 +68,7 @@ def token2token_attention(
         pieces = zip(*(x.split(FEATURES_AT_ONCE, dim=-1) for x in (query, key, value)), strict=True)
         # One mask for all features.
         dropout_mask = dropout(key.new_ones(*real.shape, real.shape[1]), dropout_p) if dropout_p > 0 else None
-        parts = [attend_features(*piece, real, dropout_mask, backwards) for piece in pieces]
+        parts = [attend_features(q, k, v, real, dropout_mask, backwards) for q, k, v in pieces]
         context = torch.cat([context for context, _ in parts], dim=-1)
         return context.to(dtype), torch.stack([sums for _, sums in parts]).sum(0) / f if output_weights else None
     # Sums of many exponentials overflow in half precision. Widened once: a block keeps its inputs for backward.
@@ -78,8 +78,8 @@ def token2token_attention(
     sizes = [len(group) for group in groups]
     rows = zip(*(x.split(sizes) for x in (query, key, value, real)), strict=True)
     blocks = [
-        attend_rows(*some, max(1, *group), limit, backwards, dropout_p)
-        for group, some in zip(groups, rows, strict=True)
+        attend_rows(q, k, v, columns, max(1, *group), limit, backwards, dropout_p)
+        for group, (q, k, v, columns) in zip(groups, rows, strict=True)
     ]
     return torch.cat(blocks).to(dtype), None
 

@@ -391,8 +391,8 @@ class EncoderModel(EncoderPreTrainedModel):
         else:
             mask = torch.ones(given.shape[:2], dtype=torch.bool, device=given.device) if mask is None else mask
             layout = TokenLayout.from_mask(mask, keep_padding=records)
-        limit = longest_input(self.config)
-        if limit is not None and not is_fixed() and layout.max_length > limit:
+        limit = None if is_fixed() else longest_input(self.config)
+        if limit is not None and layout.max_length > limit:
             backbone = self.config.backbone_config
             inside = backbone is not None and limit == longest_input(backbone)
             owner = f"the {backbone.model_type} inside the embeddings" if inside else "max_position_embeddings"

@@ -340,8 +340,9 @@ def _layout_in_rows(mask: Tensor) -> TokenLayout:
     column_of_place = torch.zeros_like(place).scatter(1, place, columns.expand(b, n))  # the inverse permutation
     column_index = (row[:, None] * n + column_of_place[:, :m]).flatten()
     token_index = row[:, None] * m + (place if m == n else place.clamp(max=m - 1))
-    flat = torch.arange(b * m, device=mask.device)
-    return TokenLayout(mask, lengths, row * m, flat // m, flat % m, m, True, column_index, token_index)
+    # Expanded, not divided by m: ONNX has no such operation where m is no number (torch 2.13).
+    sequence_index, position = row[:, None].expand(b, m).flatten(), columns[:m].expand(b, m).flatten()
+    return TokenLayout(mask, lengths, row * m, sequence_index, position, m, True, column_index, token_index)
 
 
 # ------ the tokens around a token: on the ring of its sequence, or before and after it up to the ends

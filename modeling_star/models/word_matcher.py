@@ -60,7 +60,7 @@ class WordMatcher(nn.Module):
         self.register_buffer("alone", torch.zeros(size, dtype=torch.bool) if whole else None)
         for name, shape in (("pairs", (1, 2)), ("keys", (1,)), ("row_of_key", (1,))):
             self.register_buffer(name, torch.full(shape, -1), persistent=False)
-        self.register_load_state_dict_post_hook(lambda matcher, _: matcher.sort())
+        self.register_load_state_dict_post_hook(_sort_again)
 
     @staticmethod
     def table_size(lexicon: Any | None) -> int:
@@ -150,6 +150,11 @@ class WordMatcher(nn.Module):
             is_longer = shifted(following, 1) & has_shifted(layout, length)
             matches.append(run & ~is_longer)
         return torch.stack([torch.zeros_like(run), *matches], 1)
+
+
+def _sort_again(matcher: WordMatcher, _: Any) -> None:
+    """After `load_state_dict`; a function of the module, which can be pickled."""
+    matcher.sort()
 
 
 def _beginnings(table: Tensor) -> tuple[Tensor, Tensor, Tensor]:

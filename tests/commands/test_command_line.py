@@ -254,7 +254,7 @@ def test_every_recipe_is_read_by_its_script(monkeypatch: pytest.MonkeyPatch, pat
     assert data.train_file or data.dataset_name or "--train_file" in text
 
 
-GROUPS = (TaggingModelArguments, TaggingArguments, LabelRunArguments)
+OF_TAGGER = (TaggingModelArguments, TaggingArguments, LabelRunArguments)
 
 
 def test_every_script_is_a_command() -> None:
@@ -297,7 +297,7 @@ def test_what_is_typed_wrong_is_refused_before_slow_imports(
     Path("train.csv").write_text("words,tag\nOslo is cold,O\n", encoding="utf-8")
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(SystemExit, match=named):
-        parse_run(GROUPS, "A command.", typed=typed.split())
+        parse_run(OF_TAGGER, "A command.", typed=typed.split())
 
 
 @pytest.mark.parametrize(("command", "extras"), [("ner", "train"), ("export", "train,onnx"), ("demo", "train,demo")])
@@ -322,12 +322,12 @@ def test_recipes_and_shapes_are_found_by_name(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "wnut17").mkdir()  # the data of the recipe
     monkeypatch.setattr(sys, "argv", ["modeling-star ner", *typed])
-    model, _, _, training = parse_run(GROUPS, "")
+    model, _, _, training = parse_run(OF_TAGGER, "")
     assert training.num_train_epochs == 10  # of paper_wnut17.yaml
     assert training.output_dir == "outputs/ner"
     assert json.loads(Path(model.config_name).read_text())["model_type"] == "star_transformer"  # the recipe's path
     monkeypatch.setattr(sys, "argv", ["modeling-star ner", *typed, "--config_name", "star-plus"])
-    assert Path(parse_run(GROUPS, "")[0].config_name) == ROOT / "configuration" / "models" / "star-plus.json"
+    assert Path(parse_run(OF_TAGGER, "")[0].config_name) == ROOT / "configuration" / "models" / "star-plus.json"
 
 
 def test_the_module_runs_commands(tmp_path: Path) -> None:

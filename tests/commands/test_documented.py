@@ -5,6 +5,7 @@ import importlib.util
 import os
 import random
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -43,6 +44,7 @@ NOT_RUN = {
     "python -m http.server": "serves until it is stopped; tests/real/test_web.py opens the page",
     "make ": "creates an environment; CI calls it",
     "hf auth login": "asks for a token",
+    "python -m modeling_star.files FOLDER": "a placeholder; tests/test_loading.py accepts edited files",
     "python -m modeling_star.kernels.cpu": "the runner takes no modules; tests/models/test_compiled.py compiles",
     "modeling-star push outputs/reviews yourname/star-reviews --private": "uploads; tests/commands/test_hub.py does",
     "modeling-star demo": "serves until it is stopped; tests/real/test_demo.py clicks in its page",
@@ -346,3 +348,8 @@ def test_a_notebook_prints_what_it_shows(path: Path, monkeypatch: pytest.MonkeyP
     nbclient.NotebookClient(shown, resources={"metadata": {"path": str(path.parent)}}).execute()
     assert len(expected) >= 3
     assert printed(shown.cells) == expected
+
+
+def test_the_list_of_files_that_a_model_ships_is_current() -> None:
+    written = runpy.run_path(str(ROOT / "docs" / "remote_files.py"))
+    assert written["page"]() == (ROOT / "docs" / "remote_code.md").read_text(encoding="utf-8"), "docs/remote_files.py"

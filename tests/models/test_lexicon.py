@@ -3,6 +3,7 @@
 import gzip
 import importlib.util
 import json
+import pickle
 import random
 import time
 from pathlib import Path
@@ -251,6 +252,7 @@ def test_a_matcher_built_for_the_size_is_filled_from_a_state_dict(lexicon: Lexic
     ids, mask = torch.tensor([TEXT]), torch.ones(1, len(TEXT)).bool()
     assert found(loaded, ids, mask, keep_padding=False) == [set()]
     loaded.load_state_dict(matcher.state_dict(), strict=True)
+    loaded = pickle.loads(pickle.dumps(loaded))
     spans = found(matcher, ids, mask, keep_padding=False)
     assert found(loaded, ids, mask, keep_padding=False) == spans
     assert spans != [set()]
