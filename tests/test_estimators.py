@@ -244,19 +244,6 @@ def test_what_is_no_list_of_texts_is_refused_by_name_and_row(texts: Any, match: 
         texts_of(texts, "texts", "predict([{}])")
 
 
-def test_a_single_text_is_refused_in_fit_and_predict(classifier: StarClassifier, tagger: StarTagger) -> None:
-    for call in (
-        lambda: classifier.predict("a good film"),
-        lambda: classifier.predict_proba("a good film"),
-        lambda: StarClassifier().fit("a good film", [1]),
-        lambda: tagger.predict("Ann moved"),
-        lambda: tagger.entities("Ann moved"),
-    ):
-        with pytest.raises(ValueError, match="string object received"):
-            call()
-    assert len(classifier.predict(["a good film"])) == 1
-
-
 @pytest.mark.parametrize(
     ("sentences", "match"),
     [
@@ -271,18 +258,6 @@ def test_a_single_text_is_refused_in_fit_and_predict(classifier: StarClassifier,
 def test_what_is_no_list_of_words_is_refused_by_row(sentences: Any, match: str) -> None:
     with pytest.raises(UserError, match=match):
         sentences_of(sentences, "sentences", "fit([words], [tags])")
-
-
-def test_tags_of_another_length_are_refused_by_row() -> None:
-    for sentences, tags, match in (
-        ([["Ann", "moved"]], [["O"]], r"sentences\[0\] has 2 .*tags\[0\] 1"),
-        ([["Ann"]], [["O"], ["O"]], "sentences has 1 .*tags 2"),
-        ([["Ann", "moved"]], ["OO"], "string object received"),
-        ([["Ann", "moved"]], [["O", None]], r"tags\[0\]\[1\].*missing"),
-        ([["Ann", "moved"]], [["O", 1]], r"tags\[0\]\[0\] is 'O' and tags\[0\]\[1\] is 1"),
-    ):
-        with pytest.raises(UserError, match=match):
-            StarTagger().fit(sentences, tags)
 
 
 @pytest.mark.parametrize(
@@ -307,14 +282,6 @@ def test_labels_keep_their_type(labels: Any) -> None:
     read = labels_of(labels, "labels", "fit(texts, [{}])")
     assert read.tolist() == values.tolist()
     assert read.dtype == values.dtype or values.dtype == object
-
-
-def test_predictions_have_the_type_of_the_labels(tmp_path: Path) -> None:
-    star = StarClassifier(**TINY, validation_fraction=0).fit(TEXTS, np.array(LABELS) > 0)
-    assert star.classes_.dtype == bool
-    assert star.predict(["dull film", "fine film"]).tolist() == [False, True]
-    star.save(tmp_path / "saved")
-    assert StarClassifier.load(tmp_path / "saved").predict(["fine film"]).dtype == bool
 
 
 @pytest.mark.parametrize(
@@ -378,17 +345,6 @@ def test_weights_repeat_rows_in_proportion() -> None:
     for weights, match in (([1], "shape"), ([1, -1], "below 0"), ([0, 0], "zero"), ([1, np.nan], "finite")):
         with pytest.raises(UserError, match=match):
             repetitions(weights, 2, seed=0)
-
-
-def test_the_weight_of_a_class_moves_its_probability() -> None:
-    texts, labels = ["fine"] * 12, ["a", "b", "b"] * 4
-    first, second = (
-        StarClassifier(**TINY, validation_fraction=0, class_weight=weight).fit(texts, labels).predict_proba(["fine"])
-        for weight in ({"a": 10.0}, {"b": 10.0})
-    )
-    assert first[0, 0] > 0.5 > second[0, 0]
-    with pytest.raises(ValueError, match="class_weight"):
-        StarClassifier(class_weight="even").fit(texts, labels)
 
 
 # ------ scikit-learn's own checks

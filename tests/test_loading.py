@@ -130,12 +130,6 @@ def test_a_damaged_model_is_refused_by_everything_that_uses_it(damage: str, user
         USERS[user](folder)
 
 
-def test_another_head_than_that_of_the_weights_is_refused(folder: Path) -> None:
-    edit_config(folder, architectures=["StarTransformerForTokenClassification"])
-    with pytest.raises(UserError, match=r"classifier\.weight"):
-        by_predictor(folder)
-
-
 @pytest.mark.parametrize(
     "change",
     [

@@ -18,7 +18,7 @@ from script_runner import ROOT, SCRIPTS
 from task_samples import GROUPS, ROWS, flags
 
 from modeling_star import commands
-from modeling_star.commands import COMMANDS, distill, explain, glue, ner, parse_run
+from modeling_star.commands import COMMANDS, distill, glue, ner, parse_run
 from modeling_star.commands.parser import RECIPE_KEYS, parse
 from modeling_star.data import splits
 from modeling_star.runs.run import load_task
@@ -240,20 +240,6 @@ def test_a_recipe_is_checked_like_the_command_line(
     assert not [word for word in words if word not in message], message
 
 
-def test_a_recipe_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    broken, listed = tmp_path / "broken.yaml", tmp_path / "list.yaml"
-    broken.write_text("a: [1", encoding="utf-8")
-    listed.write_text("- a\n", encoding="utf-8")
-    assert "none" in error_of(monkeypatch, tmp_path / "none.yaml")
-    assert "broken.yaml" in error_of(monkeypatch, broken)
-    deep = tmp_path / "deep.json"
-    deep.write_text('{"a": ' + "[" * 3000 + "]" * 3000 + "}", encoding="utf-8")
-    assert "deep.json" in error_of(monkeypatch, deep)
-    assert "list.yaml" in error_of(monkeypatch, listed)
-    assert "recipe.yaml" in error_of(monkeypatch, "--seed=1", recipe(tmp_path))
-    assert "train.jsonl" in error_of(monkeypatch, "train.jsonl")
-
-
 @pytest.mark.parametrize(
     "path", sorted((ROOT / "configuration" / "recipes").glob("*.yaml")), ids=lambda path: path.stem
 )
@@ -344,18 +330,6 @@ def test_recipes_and_shapes_are_found_by_name(
     assert Path(parse_run(OF_TAGGER, "")[0].config_name) == ROOT / "configuration" / "models" / "star-plus.json"
 
 
-def test_an_existing_file_comes_before_a_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "wnut17.yaml").write_text("label_column_name: mine")
-    (tmp_path / "star-plus").mkdir()
-    monkeypatch.setattr(sys, "argv", ["modeling-star ner", "wnut17.yaml", "--config_name=star-plus"])
-    model, data, *_ = parse_run(OF_TAGGER, "")
-    assert (model.config_name, data.label_column_name) == ("star-plus", "mine")
-    monkeypatch.setattr(sys, "argv", ["modeling-star ner", "nosuch"])
-    with pytest.raises(SystemExit, match=r"no recipe nosuch.*wnut17"):
-        parse_run(OF_TAGGER, "")
-
-
 def test_the_module_runs_commands(tmp_path: Path) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "modeling_star", *arguments]
@@ -415,19 +389,3 @@ def test_distill_is_another_name_of_two_commands(
 def test_a_mistyped_shape_is_refused_with_the_nearest(name: str) -> None:
     with pytest.raises(SystemExit, match="star-plus"):
         commands._shape(name)
-
-
-@pytest.mark.parametrize("name", ["bert-base-uncased", "roberta-base", "google/bert-mini", "gpt2", "someone/star-pls"])
-def test_names_of_the_hub_are_no_mistyped_shapes(name: str) -> None:
-    assert commands._shape(name) == name
-    assert Path(commands._shape("star-plus")).is_file()
-
-
-@pytest.mark.parametrize("file", ["e.pdf", "e", "e.png", "page.txt"])
-def test_explain_writes_no_page_under_another_ending(
-    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["modeling-star explain", "none", "A text.", "--output_file", file])
-    with pytest.raises(SystemExit):
-        explain.main()
-    assert f"{Path(file).stem}.html" in capsys.readouterr().err

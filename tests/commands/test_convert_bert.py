@@ -43,15 +43,6 @@ def test_a_masked_language_model_keeps_its_head(scripts: ScriptRunner, bert: Pat
     assert config_of(tmp_path / "out")["architectures"] == ["BigTransformerForMaskedLM"]
 
 
-def test_longer_positions_are_the_limit_of_the_tokenizer_too(
-    scripts: ScriptRunner, bert: Path, tmp_path: Path
-) -> None:
-    flags = ["--layers", "0", "--max_positions", "70", "--positions", "interpolated"]
-    scripts.check("convert_bert.py", bert, tmp_path / "long", *flags)
-    assert config_of(tmp_path / "long")["max_position_embeddings"] == 70
-    assert AutoTokenizer.from_pretrained(tmp_path / "long").model_max_length == 70
-
-
 def test_a_modernbert_keeps_its_kind(scripts: ScriptRunner, bert: Path, tmp_path: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(bert)
     sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 4, "num_attention_heads": 2}
@@ -96,15 +87,6 @@ def test_scripts_fine_tune_it(scripts: ScriptRunner, converted: Path, corpora: P
     folder = scripts.folder / f"tuned-{data}"
     assert results_of(folder)["train_samples"] > 0
     assert (config_of(folder)["model_type"], config_of(folder)["global_node"]) == ("big_transformer", "first")
-
-
-@pytest.mark.slow
-def test_it_is_a_student(scripts: ScriptRunner, converted: Path, bert: Path, corpora: Path) -> None:
-    train = files(corpora / "sentiment", "train", "validation")
-    scripts.check("run_glue.py", *train, *QUICK, f"--model_name_or_path={bert}", "--output_dir=teacher")
-    flags = ["--teacher=teacher", f"--model_name_or_path={converted}", "--output_dir=student", "--teacher_cache=cache"]
-    scripts.check("run_distill.py", *train, *QUICK, *flags)
-    assert config_of(scripts.folder / "student")["local_connection"] == "window"
 
 
 def test_it_is_pretrained_further(scripts: ScriptRunner, converted: Path, corpora: Path, tmp_path: Path) -> None:

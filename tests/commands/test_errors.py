@@ -1,7 +1,6 @@
 """How commands end: errors in one line that change no file, interruptions, full disks."""
 
 import errno
-import itertools
 import json
 import logging
 import multiprocessing
@@ -13,10 +12,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import datasets
 import pytest
 import transformers
-from huggingface_hub import utils as hub
 from script_runner import ScriptRunner
 from script_samples import QUICK, TINY, files, hashes, read_rows, write_rows, write_vectors
 from transformers import TrainingArguments
@@ -24,7 +21,7 @@ from transformers import TrainingArguments
 from modeling_star.errors import UserError
 from modeling_star.files import write_json
 from modeling_star.runs.cli_errors import as_user_error, command_messages, script_messages
-from modeling_star.runs.terminal import TrainingLines, quiet_libraries
+from modeling_star.runs.terminal import TrainingLines
 from modeling_star.sources import unreachable_errors
 
 
@@ -242,13 +239,6 @@ def test_an_error_of_the_code_is_not_changed(error: Exception, tmp_path: Path) -
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("error", [UserError("x"), FileNotFoundError("x"), ImportError("x")])
-def test_errors_of_input_leave_no_file(error: Exception, tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"predict: .*x"), command_messages("predict", tmp_path / "out.jsonl"):
-        raise error
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("kind", unreachable_errors())
 def test_a_hub_that_cannot_be_reached_is_no_error_of_the_code(kind: type[Exception], tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"refused"), command_messages("predict", tmp_path / "out"), as_user_error():
@@ -280,46 +270,6 @@ def test_an_interrupted_command_says_what_it_does_next(
     message = capsys.readouterr().err
     assert "It continues." in message
     assert "Traceback" not in message
-
-
-def settings() -> tuple[int, bool, bool, bool]:
-    """The verbosity of transformers, and whether transformers, datasets and the Hub show bars."""
-    shown = transformers.logging.is_progress_bar_enabled(), not datasets.are_progress_bars_disabled()
-    return (transformers.logging.get_verbosity(), *shown, not hub.are_progress_bars_disabled())
-
-
-def put(verbosity: int, bars: bool, of_datasets: bool, of_hub: bool) -> None:
-    transformers.logging.set_verbosity(verbosity)
-    (transformers.logging.enable_progress_bar if bars else transformers.logging.disable_progress_bar)()
-    (datasets.enable_progress_bars if of_datasets else datasets.disable_progress_bars)()
-    (hub.enable_progress_bars if of_hub else hub.disable_progress_bars)()
-
-
-@pytest.fixture
-def restored() -> Iterator[None]:
-    before = settings()
-    yield
-    put(*before)
-
-
-@pytest.mark.usefixtures("restored")
-@pytest.mark.parametrize("given", itertools.product((20, 30), *[(False, True)] * 3))
-def test_libraries_are_quiet_for_a_while(given: tuple[int, bool, bool, bool]) -> None:
-    put(*given)
-    with quiet_libraries():
-        assert settings() == (transformers.logging.ERROR, False, False, False)
-    assert settings() == given
-    with pytest.raises(KeyError), quiet_libraries():
-        raise KeyError
-    assert settings() == given
-    with quiet_libraries(downloads=True):
-        assert settings() == (transformers.logging.ERROR, False, False, given[-1])
-    assert settings() == given
-    with quiet_libraries("warning"):
-        assert settings() == (given[0], False, False, False)
-    with quiet_libraries("info"):
-        assert settings() == given
-    assert settings() == given
 
 
 def test_a_log_has_the_scores_and_the_time_that_is_left(capsys: pytest.CaptureFixture) -> None:

@@ -7,40 +7,7 @@ from pathlib import Path
 
 import pytest
 from script_runner import ROOT, SCRIPTS, ScriptRunner
-from script_samples import QUICK, TINY, files, read_rows, write_rows
-
-
-@pytest.mark.parametrize("script", ["run_ner.py", "run_glue.py"])
-@pytest.mark.slow
-def test_run_predict_reads_texts_longer_than_the_model(
-    scripts: ScriptRunner, corpora: Path, tmp_path: Path, script: str
-) -> None:
-    folder = tmp_path / "run"
-    short = ["--config_overrides=hidden_size=16,num_attention_heads=2,max_position_embeddings=32"]
-    data = corpora / ("entities" if script == "run_ner.py" else "sentiment")
-    longer = ["--num_train_epochs=20", "--learning_rate=2e-2", "--max_seq_length=32"]
-    scripts.check(script, *files(data), *short, *QUICK, *longer, f"--output_dir={folder}")
-    assert json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))["model_max_length"] == 32
-    rows = read_rows(folder / "report" / "predictions_test.jsonl")
-    # A tiny model finds entities in few texts: one of these.
-    row = next((row for row in rows if set(row["predicted"]) != {"O"}), rows[0])
-    text = " ".join(row["tokens"]) if script == "run_ner.py" else read_rows(data / "test.jsonl")[0]["text"]
-    (tmp_path / "texts.txt").write_text("\n".join([text, " ".join([text] * 20), text]) + "\n", encoding="utf-8")
-    done = scripts.check("run_predict.py", folder, "--file", tmp_path / "texts.txt", "--json")
-    results = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
-    assert len(results) == 3
-    assert results[0] == {**results[2], "index": 0}
-    if script == "run_ner.py":
-        assert results[0]["found"]
-        assert max(entity["end"] for entity in results[1]["found"]) > len(text) * 15, "the end is read too"
-        words = write_rows(tmp_path / "words.jsonl", [{"tokens": row["tokens"] * times} for times in (1, 20)])
-        done = scripts.check("run_predict.py", folder, "--file", words, "--json")
-        as_words = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
-        assert [row["text"] for row in as_words] == [row["text"] for row in results[:2]]
-        assert as_words[0]["found"] == results[0]["found"]
-        assert max(entity["end"] for entity in as_words[1]["found"]) > len(text) * 15
-    else:
-        assert "1 of 3 texts are longer than the 32 tokens" in done.error
+from script_samples import QUICK, TINY, files, read_rows
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ from script_samples import (
     results_of,
     write_bert,
     write_rows,
-    write_typeless_tokenizer,
     write_vectors,
 )
 from synthetic.corpora import write_reading_corpus
@@ -51,53 +49,6 @@ def launch(config: str, script: str, *arguments: Any, folder: Path, **environmen
 
 
 # A whole run
-
-
-@pytest.mark.parametrize(("metric", "best"), [("accuracy", max), ("loss", min)])
-@pytest.mark.slow
-def test_the_best_model_by_the_chosen_score_is_kept(
-    scripts: ScriptRunner, corpora: Path, tmp_path: Path, metric: str, best: Callable[[list[float]], float]
-) -> None:
-    flags = (f"--metric_for_best_model={metric}", "--num_train_epochs=4", f"--output_dir={tmp_path}/run")
-    scripts.check("run_glue.py", *files(corpora / "sentiment"), *TINY, *QUICK, *flags)
-    scores = [entry[f"eval_{metric}"] for entry in log_of(tmp_path / "run") if f"eval_{metric}" in entry]
-    assert len(scores) == 4
-    assert len(set(scores)) > 1
-    assert results_of(tmp_path / "run")[f"eval_{metric}"] == pytest.approx(best(scores))
-
-
-@pytest.mark.slow
-def test_the_mean_of_the_last_checkpoints_takes_the_place_of_the_best(
-    scripts: ScriptRunner, corpora: Path, tmp_path: Path
-) -> None:
-    from safetensors.torch import load_file
-
-    folder = tmp_path / "run"
-    # The learning rate rises to one that spoils the model.
-    worse = (
-        "--model_type=star_transformer",
-        "--metric_for_best_model=loss",
-        "--learning_rate=9",
-        "--warmup_steps=20",
-        "--num_train_epochs=5",
-    )
-    flags = ("--average_checkpoints=2", "--save_total_limit=2", f"--output_dir={folder}")
-    scripts.check("run_glue.py", *files(corpora / "sentiment"), *TINY, *QUICK, *worse, *flags)
-    losses = [entry["eval_loss"] for entry in log_of(folder) if "eval_loss" in entry]
-    assert losses.index(min(losses)) < 3
-    saved = load_file(folder / "model.safetensors")
-    steps = sorted(int(path.name.removeprefix("checkpoint-")) for path in folder.glob("checkpoint-*"))
-    assert steps == [16, 20], "the last two of five, the best one not among them"
-    checkpoints = [load_file(folder / f"checkpoint-{step}" / "model.safetensors") for step in steps]
-    for name, tensor in saved.items():
-        mean = sum(checkpoint[name].double() for checkpoint in checkpoints) / 2
-        assert tensor.equal(mean.to(tensor.dtype)), name
-    assert not any(
-        saved["classifier.dense.weight"].equal(checkpoint["classifier.dense.weight"]) for checkpoint in checkpoints
-    )
-    card = (folder / "README.md").read_text(encoding="utf-8")
-    assert "| checkpoints averaged | `2` |" in card
-    assert_card_has_the_results(card, results_of(folder))
 
 
 @pytest.mark.parametrize("words", ["file", pytest.param("whole_word", marks=pytest.mark.slow)])
@@ -225,18 +176,6 @@ def test_a_saved_bert_is_fine_tuned(scripts: ScriptRunner, corpora: Path, bert: 
     assert hashes(bert) == before
 
 
-def test_without_a_validation_split_part_of_train_is_held_out(
-    scripts: ScriptRunner, corpora: Path, tmp_path: Path
-) -> None:
-    flags = ["--validation_fraction=0.2", f"--output_dir={tmp_path}/run"]
-    scripts.check("run_ner.py", *files(corpora / "entities", "train", "plain"), *TINY, *QUICK, *flags)
-    results = results_of(tmp_path / "run")
-    assert (results["train_samples"], results["eval_samples"]) == (48, 12)
-    assert "eval_f1" in results
-    assert "test_f1" not in results  # the test split has no labels
-    assert len(read_rows(tmp_path / "run" / "report" / "predictions_test.jsonl")) == SIZES["test"]
-
-
 @pytest.mark.slow
 def test_several_seeds_have_a_mean_and_resume_where_they_were_interrupted(
     scripts: ScriptRunner, corpora: Path, tmp_path: Path
@@ -278,7 +217,6 @@ MLM = (
     *("--max_seq_length=32", "--tokenizer_kind=wordpiece", "--vocab_size=300", "--mask_unit=whole_word"),
     *("--per_device_train_batch_size=4", "--learning_rate=5e-3", "--disable_tqdm=true", "--logging_steps=1"),
 )
-NO_DROPOUT = ",".join(f"{name}_dropout_prob=0" for name in ("embedding", "hidden", "attention_probs"))
 
 
 @pytest.fixture(scope="module")
@@ -412,19 +350,6 @@ def test_a_big_transformer_is_pretrained_on_chinese_words(scripts: ScriptRunner,
     assert AutoModelForMaskedLM.from_pretrained(tmp_path / "run").config.lexicon_size > 0
 
 
-@pytest.mark.slow
-def test_worker_processes_change_nothing(scripts: ScriptRunner, texts: list[str], tmp_path: Path) -> None:
-    # 18 batches are an epoch: the workers live on into the second. They take a number from the generator of dropout.
-    command = ["run_mlm.py", *texts, *MLM, "--max_steps=24", f"--config_overrides={MLM_SHAPE},{NO_DROPOUT}"]
-    workers = ["--dataloader_num_workers=2", "--dataloader_persistent_workers"]
-    losses = []
-    for name, flags in (("none", []), ("two", workers)):
-        scripts.check(*command, *flags, f"--output_dir={tmp_path}/{name}")
-        losses.append([entry["loss"] for entry in log_of(tmp_path / name) if "loss" in entry])
-    assert losses[0] == losses[1]
-    assert len(set(losses[0])) > 20
-
-
 # Interrupted runs
 
 
@@ -484,30 +409,6 @@ def test_run_predict_finds_the_answer_in_every_text(scripts: ScriptRunner, reade
     assert [(row["question"], row["context"]) for row in rows] == [(one["question"], one["context"]) for one in asked]
     scored = read_rows(reader / "report" / "predictions_test.jsonl")
     assert [row["found"][0]["text"] for row in rows] == [one["predicted"] for one in scored]
-
-
-@pytest.mark.slow
-def test_run_predict_reads_as_the_model_was_scored(scripts: ScriptRunner, data: Path, tmp_path: Path) -> None:
-    """In windows of a model without a limit, of short answers, with types that the tokenizer gives if asked to."""
-    from transformers import AutoModelForQuestionAnswering, AutoTokenizer
-
-    given, folder = read_rows(data / "test.jsonl"), tmp_path / "run"
-    name = write_typeless_tokenizer(tmp_path / "tokenizer", [row["context"] for row in given])
-    flags = [*TINY[:1], f"{TINY[1]},position_embedding_type=ring", f"--tokenizer_name={name}"]
-    limits = ["--max_seq_length=64", "--doc_stride=16", "--max_answer_length=3"]
-    done = scripts.check("run_qa.py", *files(data), *flags, *limits, *QUICK, f"--output_dir={folder}")
-    counts = re.findall(r"test: ([\d,]+) questions in ([\d,]+) windows", done.error)
-    assert int(counts[0][1]) > int(counts[0][0])
-    predictions = read_rows(folder / "report" / "predictions_test.jsonl")
-    model, tokenizer = AutoModelForQuestionAnswering.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    for row, example in zip(predictions, given, strict=True):
-        best = answer_question(example["question"], example["context"], model, tokenizer, top_k=20)
-        assert [one.score for one in best] == pytest.approx([one["score"] for one in row["n_best"]], abs=2e-6)
-    example, row = given[0], predictions[0]
-    done = scripts.check("run_predict.py", folder, "--question", example["question"], example["context"], "--json")
-    (answer,) = json.loads(done.out.splitlines()[-1])["found"]
-    assert (answer["text"], answer["start"], answer["end"]) == (row["predicted"], row["start"], row["end"])
-    assert answer["score"] == pytest.approx(row["score"], abs=1e-4)
 
 
 def test_chinese_characters_words_and_windows(scripts: ScriptRunner, tmp_path: Path) -> None:
@@ -575,40 +476,3 @@ def test_a_saved_bert_is_fine_tuned_on_questions_without_an_answer_in_squads_jso
         for threshold, nothing in ((-1000.0, True), (math.inf, False)):
             (first,) = answer_question(row["question"], row["context"], model, tokenizer, null_threshold=threshold)
             assert (first.text == "") == nothing
-
-
-def long_rows(count: int, words: int) -> list[dict[str, Any]]:
-    """Contexts of so many words, with an answer near their end."""
-    rows = []
-    for number in range(count):
-        filler = ["the", "river", "runs", "north"] * (words // 4)
-        place = words - 7 - number
-        filler[place : place + 3] = ["Ada", "met", "Bob"]
-        context = " ".join(filler)
-        rows.append(
-            {
-                "id": str(number),
-                "question": "who met Bob",
-                "context": context,
-                "answers": {"text": ["Ada"], "answer_start": [context.index("Ada")]},
-            }
-        )
-    return rows
-
-
-@pytest.mark.parametrize(("model", "positions"), [("star_transformer", "ring"), ("big_transformer", "sinusoidal")])
-@pytest.mark.slow
-def test_a_context_of_16384_words_is_read_in_one_window(
-    scripts: ScriptRunner, tmp_path: Path, model: str, positions: str
-) -> None:
-    """Training, evaluation and prediction; cost grows linearly, so that this is a matter of seconds."""
-    for split, count in (("train", 4), ("validation", 2), ("test", 3)):
-        write_rows(tmp_path / "long" / f"{split}.jsonl", long_rows(count, 16_384))
-    shape = f"hidden_size=16,num_attention_heads=2,position_embedding_type={positions}"
-    flags = [f"--model_type={model}", f"--config_overrides={shape}", "--num_train_epochs=1", "--learning_rate=5e-3"]
-    batch = ["--per_device_train_batch_size=2", "--per_device_eval_batch_size=2", "--disable_tqdm=true"]
-    done = scripts.check("run_qa.py", *files(tmp_path / "long"), *flags, *batch, f"--output_dir={tmp_path}/run")
-    assert "train: 4 questions in 4 windows" in done.error
-    assert "test: 3 questions in 3 windows" in done.error
-    assert_predictions_are_spans(tmp_path / "run", "test", long_rows(3, 16_384))
-    assert (tmp_path / "run" / "README.md").stat().st_size < 20_000  # the card shows a part of the context

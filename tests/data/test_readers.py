@@ -26,7 +26,6 @@ from modeling_star.data.prediction_inputs import count_rows, data_files, read_te
 from modeling_star.data.readers import read_file
 from modeling_star.data.splits import load_splits
 from modeling_star.data.tagging import prepare_tagging
-from modeling_star.data.writing_systems import split_words
 from modeling_star.errors import UserError
 
 
@@ -94,16 +93,6 @@ def test_a_broken_gzip_file_is_named(tmp_path, name):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(UserError, match=f"{name}.*gzip"):
             load_splits(files={"train": tmp_path / name})
-
-
-@pytest.mark.parametrize("encoding", ["latin1", "GB18030"])
-def test_json_that_is_valid_but_for_its_encoding_is_refused(tmp_path, encoding):
-    text = {"latin1": "café noir", "GB18030": "好看"}[encoding]
-    path, rows = tmp_path / "a.jsonl", '{"text": "fine"}\n' * 1000
-    for number, content in ((1, ""), (1001, rows)):
-        path.write_bytes((content + json.dumps({"text": text}, ensure_ascii=False)).encode(encoding))
-        with pytest.raises(UserError, match=rf"a\.jsonl, line {number} is not UTF-8"):
-            load_splits(files={"train": path})
 
 
 def test_an_absent_file_or_a_folder_is_named(tmp_path):
@@ -181,24 +170,6 @@ def sentences(path: Path, **others: Path) -> Sentences:
     data = prepare_tagging(load_splits(files={"train": path, **others}))
     rows = data.splits["train"]
     return [(row[data.text_column], [data.id2label[tag] for tag in row[data.label_column]]) for row in rows]
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("Mira's hat, (3.14 €)!", ["Mira", "'s", "hat", ",", "(", "3.14", "€", ")", "!"]),
-        ("米拉 went到Quell。", ["米", "拉", "went", "到", "Quell", "。"]),
-        ("ミラは東京タワーへ", list("ミラは東京タワーへ")),
-        ("ไปที่บ้าน", ["ไ", "ป", "ที่", "บ้", "า", "น"]),
-        ("한국어 문장", ["한국어", "문장"]),
-        ("soft\u00adhyphen a\u200bb \u2014", ["soft\u00adhyphen", "a\u200bb", "\u2014"]),
-        ("\u3000\n\t", []),
-    ],
-)
-def test_words_have_every_character_but_white_space(text, words):
-    spans = split_words(text)
-    assert [text[start:end] for start, end in spans] == words
-    assert "".join(words) == "".join(text.split())
 
 
 # ------ brat
@@ -309,36 +280,6 @@ def test_the_given_line_converts_the_file(tmp_path, monkeypatch, language, encod
     path.write_bytes(text.encode(encoding))
     subprocess.run(advice_of(path), shell=True, check=True)
     assert Path("my file_utf8.csv").read_text(encoding="utf-8-sig") == text
-
-
-@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
-@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.json", "a.conll", "a.tsv.gz"])
-def test_every_format_is_converted(tmp_path, monkeypatch, name, encoding):
-    monkeypatch.chdir(tmp_path)
-    lines = SPELLED["Spanish"].splitlines()
-    objects = [json.dumps({"text": line}, ensure_ascii=False) for line in lines]
-    text = {
-        ".jsonl": "\n".join(objects),
-        ".json": f"[{','.join(objects)}]\n",
-        ".conll": "".join(f"{word} O\n" for line in lines for word in line.split()),
-    }.get(Path(name).suffix, SPELLED["Spanish"])
-    content = text.encode(encoding)
-    Path(name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    options = {"sample_by": "line"} if name == "a.txt" else {}
-    subprocess.run(advice_of(Path(name), **options), shell=True, check=True)
-    converted = Path(name.removesuffix(".gz"))
-    assert Path(f"a_utf8{converted.suffix}").read_text(encoding="utf-8-sig") == text
-
-
-@pytest.mark.parametrize("broken", [b"cut \xed\xa0\xbd emoji", b"one \xff byte"])
-def test_a_few_bytes_among_utf8_are_omitted(tmp_path, monkeypatch, broken):
-    monkeypatch.chdir(tmp_path)
-    path = Path("a.txt")
-    path.write_bytes("día\n".encode() * 9 + broken + b"\n")
-    with pytest.raises(UserError, match="line 10") as caught:
-        list(read_texts(path))
-    subprocess.run(re.search("`(.*)`", str(caught.value))[1], shell=True, check=False)
-    assert len(list(read_texts("a_utf8.txt"))) == 10
 
 
 @pytest.mark.parametrize("name", ["train.arrow", "image.txt", "train.csv"])

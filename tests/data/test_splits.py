@@ -6,17 +6,14 @@ import logging
 import random
 from typing import Any
 
-import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value, load_from_disk
 from real_data import data_folder
 from script_samples import jsonl
-from seqeval.metrics.sequence_labeling import get_entities
 from task_samples import one, table
 
 from modeling_star.data.classification import prepare_classification
 from modeling_star.data.columns import find_reading_columns
-from modeling_star.data.inspection import count_entities
 from modeling_star.data.splits import _some_of_each, hold_out, load_splits
 from modeling_star.data.squad import prepare_reading
 from modeling_star.data.tagging import prepare_tagging
@@ -193,20 +190,6 @@ def test_numbers_are_not_taken_for_a_models_named_labels():
         prepare_classification(one(text=["x", "y"], label=[0, 1]), label_list=["1", "2"])
 
 
-def test_a_model_without_names_for_its_labels_reads_ids_or_takes_names():
-    names = ["LABEL_0", "LABEL_1", "LABEL_2"]
-
-    def read(labels):
-        data = prepare_classification(one(text=["x"] * len(labels), label=labels), label_list=names)
-        return data.label_list, data.splits["train"]["label"][:]
-
-    assert read([2, 0]) == (tuple(names), [2, 0])
-    assert read(["LABEL_1", "LABEL_1"]) == (tuple(names), [1, 1])
-    assert read(["good", "bad", "fair"]) == (("bad", "fair", "good"), [2, 0, 1])
-    with pytest.raises(UserError, match="'bad' is not one of the model's 3 labels"):
-        read(["good", "bad"])
-
-
 @pytest.mark.parametrize("labels", [{"train": [1, 0, "good"]}, {"train": ["good"], "test": [1]}])
 def test_mixed_labels_name_both_rows_and_values(load, labels):
     files = {
@@ -304,14 +287,6 @@ def test_a_label_that_train_lacks_is_no_class_and_one_of_a_known_entity_is(caplo
     assert "test: words with 'B-LOC' are not scored" in caplog.text
 
 
-def test_a_tag_of_no_entity_among_others_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
-    tags = [["B-PER", "O"], ["desk", "O"]]
-    data = prepare_tagging(DatasetDict({"train": Dataset.from_dict({"tokens": [["a", "b"]] * 2, "tags": tags})}))
-    assert list(data.label_list) == ["O", "B-PER", "desk"]
-    assert "'desk'" in caplog.text
-    assert "no CRF" in caplog.text
-
-
 def test_a_label_that_train_lacks_is_no_class_of_a_classifier(caplog: pytest.LogCaptureFixture) -> None:
     splits = DatasetDict(
         {
@@ -325,76 +300,12 @@ def test_a_label_that_train_lacks_is_no_class_of_a_classifier(caplog: pytest.Log
     assert any("neutral" in message for message in caplog.messages)
 
 
-def marked(**columns):
-    """A split of three texts with two label columns."""
-    return one(**{"text": ["x", "y", "z"], "rude": [1, 0, 0], "loud": [0, 0, 1], **columns})
-
-
-def test_splits_and_rows_may_lack_all_labels():
-    rows = {"rude": ["1", None, "-1"], "loud": ["0", "", "-1"]}
-    splits = DatasetDict(
-        {"train": marked(**rows)["train"], "test": marked()["train"].remove_columns(["rude", "loud"])}
-    )
-    with pytest.raises(UserError, match=r"train row 2 has no label in column 'rude,loud' \(2 rows"):
-        prepare_classification(splits, label_column_name="rude,loud")
-    data = prepare_classification(splits, label_column_name="rude,loud", drop_empty=True)
-    assert data.splits["train"]["rude,loud"][:] == [[1, 0]]
-    assert not data.is_labelled("test")
-    assert len(data.splits["test"]) == 3
-
-
-def test_a_row_with_an_empty_label_is_an_error_or_dropped():
-    rows = marked(rude=["1", "", "0"], loud=["0", "1", "1"])
-    with pytest.raises(UserError, match=r"train row 2: column 'rude'.*--drop_empty"):
-        prepare_classification(rows, label_column_name="rude,loud")
-    data = prepare_classification(rows, label_column_name="rude,loud", drop_empty=True)
-    assert data.splits["train"]["rude,loud"][:] == [[1, 0], [0, 1]]
-
-
-def test_a_split_needs_all_label_columns_or_none():
-    splits = DatasetDict({"train": marked()["train"], "test": marked()["train"].remove_columns("loud")})
-    with pytest.raises(UserError, match=r"test has no column 'loud'"):
-        prepare_classification(splits, label_column_name="rude,loud")
-
-
 def test_reading_columns_have_known_names():
     questions = one(Question=["?"], Context=["x"], Answers=[{"text": ["x"], "answer_start": [0]}])
     assert find_reading_columns(questions) == ("Question", "Context", "Answers")
 
 
-LONG = [f"The lamp {row} shines in the hall" for row in range(12)]
 OTHER = [f"Nobody saw the lamp number {row}" for row in range(12)]
-CHINESE = [f"第{row}盏灯在大厅里发光" for row in range(12)]
-FEW = ["yes", "no", "maybe"] * 4
-IDS = [f"a{row:03}-7f" for row in range(12)]
-
-
-@pytest.mark.parametrize(
-    ("cells", "unread"),
-    [
-        ({"text": LONG, "title": OTHER}, "`--text_column_name text,title`"),
-        ({"review": CHINESE, "answer_in_full": OTHER}, "`--text_column_name review,answer_in_full`"),
-        ({"sentence": LONG, "target": FEW, "polarity": FEW}, "`--text_column_name sentence,target`"),
-        ({"tweet": LONG, "topic": FEW}, "`--text_column_name tweet,topic`"),
-        ({"text": LONG, "id": IDS, "source": FEW}, None),
-        ({"text": LONG, "target": FEW, "id": IDS}, None),
-        ({"text": LONG, "doc_id": [f"{text}.txt" for text in OTHER]}, None),
-    ],
-)
-def test_a_column_of_texts_that_is_not_read_is_warned_of(caplog, cells, unread):
-    cells = {"label": FEW, **cells} if "target" not in cells or unread else cells
-    prepare_classification(one(**cells))
-    assert (unread or "") in caplog.text
-    assert ("alone" in caplog.text) == (unread is not None)
-    caplog.clear()
-    prepare_classification(one(**cells), text_column_name=next(name for name in cells if name != "label"))
-    assert "alone" not in caplog.text
-
-
-def test_a_column_that_one_split_lacks_is_named_with_the_split():
-    splits = DatasetDict({"train": table(text=["x"], label=[0]), "test": table(txt=["x"])})
-    with pytest.raises(UserError, match=r"test has no column 'text'.*test: 'txt'"):
-        prepare_classification(splits)
 
 
 def test_a_split_without_the_label_column_is_unlabelled():
@@ -510,16 +421,6 @@ def test_words_that_look_like_another_layout_are_warned_of(
     assert word in shown(caplog, prepare_tagging, tokens=words, tags=[["O" for _ in row] for row in words])
 
 
-@pytest.mark.parametrize("name", ["answer", "is_valid", "is_selected", "split", "Split", "kfold", "sample weight"])
-@pytest.mark.parametrize("prepare", [prepare_tagging, prepare_classification])
-def test_a_column_that_chooses_rows_is_warned_of(caplog: pytest.LogCaptureFixture, name: str, prepare: Any) -> None:
-    cells = [["It", "rains"]] * 4 if prepare is prepare_tagging else ["It rains"] * 4
-    labels = [["O", "O"]] * 4 if prepare is prepare_tagging else ["a", "b", "a", "b"]
-    columns = {"tokens" if prepare is prepare_tagging else "text": cells, "labels": labels}
-    assert repr(name) in shown(caplog, prepare, **columns, **{name: ["x", "y", "x", "y"]})
-    assert not shown(caplog, prepare, **columns, **{name: ["x"] * 4})
-
-
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_a_split_that_loses_every_row_is_named(split: str) -> None:
     words, texts = {"tokens": [["It", "rains"]], "tags": [["O", "B-X"]]}, {"text": ["It rains"], "label": ["a"]}
@@ -530,25 +431,3 @@ def test_a_split_that_loses_every_row_is_named(split: str) -> None:
         splits = one(**cells) | {split: one(**empty)["train"].cast(one(**cells)["train"].features)}
         with pytest.raises(UserError, match=rf"\b{split} split"):
             prepare(DatasetDict(splits), drop_empty=True)
-
-
-@pytest.mark.parametrize("prefixes", ["BIO", "BIOES", "BMESO"])
-def test_entities_are_counted_as_seqeval_counts_them(prefixes: str) -> None:
-    random = np.random.default_rng(0)
-    labels = ["O", *(f"{prefix}-{kind}" for prefix in prefixes.replace("O", "") for kind in ("X", "Y"))]
-    sentences = []
-    for length in random.integers(1, 9, 200):
-        tags: list[str] = []
-        while len(tags) < length:
-            kind, last = random.choice(["X", "Y"]), "E" if "E" in prefixes else "I"
-            inner = "M" if "M" in prefixes else "I"
-            whole = ["S"] if "S" in prefixes else ["B"]
-            tags += [["O"], [f"{whole[0]}-{kind}"], [f"B-{kind}", f"{inner}-{kind}", f"{last}-{kind}"]][
-                random.integers(3)
-            ]
-        sentences.append(tags)
-    ids = np.array([labels.index(tag) for tags in sentences for tag in tags])
-    starts = np.cumsum([0, *map(len, sentences[:-1])])
-    plain = [[tag.replace("M-", "I-") for tag in tags] for tags in sentences]
-    expected = [kind for tags in plain for kind, *_ in get_entities(tags)]
-    assert count_entities(ids, starts, labels) == {kind: expected.count(kind) for kind in ("X", "Y")}

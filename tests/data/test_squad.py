@@ -95,17 +95,6 @@ def test_answers_may_be_a_list_of_objects_and_columns_may_be_named() -> None:
     assert [row["context"] for row in found] == [row["context"] for row in ROWS]
 
 
-def test_questions_without_an_answer_are_kept_where_they_are_expected(tmp_path: Path) -> None:
-    rows = [*ROWS, {**ROWS[0], "id": "d", "answers": {"text": [], "answer_start": []}}]
-    path = write(tmp_path / "squad.json", nested(rows))
-    splits = load_splits(files={"train": path})
-    splits = DatasetDict({"train": flatten_squad(splits["train"])})
-    found = {row["id"]: row["answers"] for row in prepare_reading(splits, version_2=True).splits["train"]}
-    assert found == {row["id"]: row["answers"] for row in rows}
-    with pytest.raises(UserError, match=r"'d'.*--version_2_with_negative"):
-        prepare_reading(splits)
-
-
 @pytest.mark.parametrize("hidden", ["absent", "empty", "null"])
 def test_a_split_without_answers_is_unlabelled(hidden: str) -> None:
     plain = [{key: value for key, value in row.items() if key != "answers"} for row in ROWS]
@@ -270,22 +259,6 @@ def test_labels_slice_to_the_answer_in_every_window_that_holds_it(
             assert found == answers["text"][0].strip(" \u200b")
         else:
             assert first == last == window.no_answer == 0
-
-
-def test_tokens_that_an_answer_merely_touches_are_no_part_of_it() -> None:
-    row = {**ROWS[2], "answers": {"text": ["住在"], "answer_start": [2]}}
-    tokenizer = train_tokenizer([row["context"]], "character", min_frequency=1)
-    features = window_features(Dataset.from_list([row]), tokenizer, max_seq_length=None, doc_stride=0)
-    ((first, last),) = features["labels"][:]
-    assert tokenizer.convert_ids_to_tokens(features["input_ids"][0][first : last + 1]) == ["住", "在"]
-
-
-def test_answers_inside_tokens_or_in_no_window_as_a_whole_are_no_labels() -> None:
-    tokenizer = word_tokenizer("q aaa bbb ccc")
-    starts = {"aa bbb": 1, "aaa bbb ccc": 0, "bbb": 4}
-    rows = [row(text, "q", "aaa bbb ccc", (text, start)) for text, start in starts.items()]
-    features = window_features(Dataset.from_list(rows), tokenizer, max_seq_length=6, doc_stride=1)
-    assert features["labels"][:] == [[3, 4], [0, 0], [0, 0], [0, 0], [4, 4], [3, 3]]
 
 
 # Scores

@@ -20,7 +20,7 @@ from modeling_star.data.tagging import (
     tokenize_and_align,
 )
 from modeling_star.data.tokenizers import train_tokenizer
-from modeling_star.data.windows import NO_WORD, cut_windows, first_pieces
+from modeling_star.data.windows import cut_windows
 
 
 KINDS = ["word", "wordpiece", "character"]
@@ -110,36 +110,10 @@ def test_data_split_by_character_and_their_text_have_the_same_tokens(kind: Any) 
         assert "[UNK]" not in tokenizer.tokenize(text)
 
 
-def test_words_that_are_known_have_a_token_each_beyond_the_vocabulary() -> None:
-    given = ["cat", "Dog", "new york", "can't", "囍", "北京", "NBA", "fox"]
-    words = train_tokenizer(["a fox and a fox"], "word", vocab_size=7, min_frequency=1, known_words=given)
-    plain = train_tokenizer(["a fox and a fox"], "word", vocab_size=7, min_frequency=1)
-    assert words.convert_ids_to_tokens(range(7)) == plain.convert_ids_to_tokens(range(7))
-    # Not: capitals, which are lowered, and what is several pieces of a text.
-    assert words.convert_ids_to_tokens(range(7, len(words))) == ["cat", "囍"]
-    characters = train_tokenizer(
-        [[*"我爱北京"]], "character", lower_case=False, known_words=["囍", "北京", "N", "NBA"]
-    )
-    assert characters.tokenize("囍N") == ["囍", "N"]
-    assert not {"北京", "NBA"} & characters.get_vocab().keys(), "data split by character have no longer tokens"
-    with pytest.raises(ValueError, match="known_words"):
-        train_tokenizer(["a"], "wordpiece", known_words=["b"])
-
-
 def test_words_split_as_in_the_penn_treebank() -> None:
     text = "He didn't say it's U.S. style, e.g. 3.14... @bob: http://a.org/b?c=d. Can't 'salt' isn'table"
     split = "He did n't say it 's U.S. style , e.g. 3.14 ... @bob : http://a.org/b?c=d . Ca n't ' salt ' isn ' table"
     assert " ".join(words_of(train_tokenizer([text], "word", min_frequency=1), text)) == split
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_vocabulary_is_frequent_first_and_within_its_size(kind: str) -> None:
-    tokenizer = train_tokenizer(CORPUS, kind, vocab_size=200, min_frequency=1)
-    assert len(tokenizer) <= 200 or kind == "wordpiece"  # which keeps every letter
-    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    assert tokenizer.convert_ids_to_tokens(range(5)) == specials
-    assert sorted(tokenizer.get_vocab().values()) == list(range(len(tokenizer)))
-    assert len(train_tokenizer(CORPUS, kind, min_frequency=2)) < len(train_tokenizer(CORPUS, kind, min_frequency=1))
 
 
 # Special tokens, saving and loading
@@ -222,15 +196,6 @@ def test_first_pieces_are_labelled(pieces: PreTrainedTokenizerFast) -> None:
     }  # fmt: skip
 
 
-def test_all_tokens_are_labelled_on_request_with_i_after_b(pieces: PreTrainedTokenizerFast) -> None:
-    words = [["x", "abc", "hg"]]
-    row = tokenize_and_align(tagged(*words), pieces, LABELS, label_all_tokens=True)[0]
-    word_ids = pieces(words, is_split_into_words=True).word_ids(0)
-    expected = [{None: -100, 0: 0, 1: 2, 2: 2}[word] for word in word_ids]
-    expected[word_ids.index(1)] = 1
-    assert row["labels"] == expected
-
-
 def test_words_of_nothing_or_with_spaces_keep_their_label(tokenizer: PreTrainedTokenizerFast) -> None:
     words = ["fox", "", " ", "New York", "\u200b", "我爱", "dogs"]
     data = Dataset.from_dict({"tokens": [words, []], "tags": [[0, 1, 2, 0, 1, 2, 0], []]})
@@ -263,16 +228,6 @@ def test_windows_read_every_word_once_and_in_order(
         assert [token for _, token in read] == [whole["input_ids"][example][word_ids.index(w)] for w, _ in read]
         labels = [label for row in rows for label in row["labels"] if label != -100]
         assert labels == data[example]["tags"]
-
-
-def test_a_word_is_read_where_it_has_the_most_context() -> None:
-    tokenizer = train_tokenizer([[*"abcdefghij"]], "word", min_frequency=1)
-    features = tokenize_and_align(tagged([*"abcdefghij"]), tokenizer, LABELS, max_seq_length=8, stride=4)
-    read = [
-        [tokenizer.decode(row["input_ids"][i]) for i, w in enumerate(row["word_ids"]) if w >= 0] for row in features
-    ]
-    # windows abcdef, cdefgh, efghij: d has two tokens to its right in the first, one to its left in the second
-    assert read == [[*"abcd"], [*"ef"], [*"ghij"]]
 
 
 def test_predictions_return_to_their_words(pieces: PreTrainedTokenizerFast) -> None:
@@ -347,10 +302,3 @@ def test_every_token_counts_once_where_it_has_most_context(
     assert sorted(best) == list(range(head, head + count))
     for number, window in enumerate(windows):
         assert window.tokens[window.read].tolist() == [token for token, (_, n) in sorted(best.items()) if n == number]
-
-
-@pytest.mark.parametrize(("from_end", "expected"), [(False, [0, NO_WORD, 1]), (True, [1, 2, NO_WORD])])
-def test_of_a_truncated_text_the_words_that_are_left_count(from_end: bool, expected: list[int]) -> None:
-    words = [0, 0, 1, 1, 2, 2]
-    (window,) = cut_windows(np.ones(6, dtype=bool), 3, None, from_end=from_end)
-    assert window.words_read(first_pieces(words, [window])) == expected

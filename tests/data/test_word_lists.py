@@ -16,7 +16,6 @@ from lexicon_samples import (
     metaspace_tokenizer,
     words_in,
 )
-from real_data import data_folder
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 import modeling_star
@@ -92,20 +91,6 @@ def test_a_line_of_blanks_is_read_in_linear_time(tmp_path: Path) -> None:
     assert list_of(tokenizer, Lexicon.from_file(path, tokenizer)) >= {"大学"}
 
 
-def test_the_words_of_thuocl_are_read(tmp_path: Path) -> None:
-    source = data_folder("zh_lexicon") / "thuocl.tsv.gz"
-    with gzip.open(source, "rt", encoding="utf-8") as file:
-        lines = list(file)[::20]
-    given = {line.split("\t")[0] for line in lines}
-    words = {word.replace(" ", "").lower() for word in given}
-    path = tmp_path / "thuocl.tsv"
-    path.write_text("".join(lines), encoding="utf-8")
-    tokenizer = character_tokenizer("".join(words))
-    lexicon = Lexicon.from_file(path, tokenizer)
-    assert list_of(tokenizer, lexicon) == {word for word in words if 2 <= len(word) <= 4}
-    assert lexicon.left_out == sum(len(word.replace(" ", "")) > 4 for word in given)
-
-
 @pytest.fixture
 def a_package_named_jieba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that `import jieba` would run, first on the path; running it fails."""
@@ -142,28 +127,6 @@ def test_a_word_list_without_usable_words_is_an_error(name: str, content: bytes,
     path.write_bytes(content)
     with pytest.raises(ValueError):  # noqa: PT011 (also a UnicodeDecodeError)
         Lexicon.from_file(path, character_tokenizer(LETTERS))
-
-
-def test_tokenizing_words_together_equals_tokenizing_each_alone(minilm: PreTrainedTokenizerBase) -> None:
-    minilm.add_tokens(["believ"])
-    words = [
-        "believable",
-        "a believer",
-        "北京",
-        "[SEP]s",
-        "at&t",
-        " ",
-        "",
-        "\n",
-        "Ünïcode",
-        "e\u0301tude",
-        "[UNK]a",
-        "can't",
-    ]
-    expected = {tuple(minilm(word, add_special_tokens=False)["input_ids"]) for word in words}
-    lexicon = Lexicon.from_words(words, minilm, max_word_length=9)
-    assert words_in(lexicon) == {ids for ids in expected if len(ids) > 1 and minilm.unk_token_id not in ids}
-    assert len(lexicon) >= 6
 
 
 # ------ subword tokenizers
@@ -230,19 +193,6 @@ def test_whole_words_equal_the_words_of_the_tokenizer(
     assert len(lexicon) == max(subword_tokenizer.get_vocab().values()) + 1
 
 
-def test_special_and_added_tokens_and_line_breaks_belong_to_no_word() -> None:
-    tokenizer = byte_level_tokenizer()
-    tokenizer.add_tokens(["@@"])
-    lexicon = Lexicon.whole_word(tokenizer, 30)
-    ids = tokenizer("unbroken\nunbroken@@unbroken\tunbroken</s>unbroken")["input_ids"]
-    tokens = tokenizer.convert_ids_to_tokens(ids)
-    outside = {i for i, token in enumerate(tokens) if token in ("<s>", "</s>", "@@", "Ċ", "ĉ")}
-    assert len(outside) == 6
-    spans = found_in(lexicon, ids)
-    assert len(spans) == 5
-    assert not outside & {i for start, length in spans for i in range(start, start + length)}
-
-
 TAGGER = modeling_star.StarTransformerForTokenClassification
 VOCABULARY = {"tea": 0, "cup": 1, "New York": 2, "Tokyo": 3}
 
@@ -307,14 +257,6 @@ def test_every_format_of_vectors_file_is_read(text: str | bytes, tmp_path: Path)
         assert has_vector.tolist() == [True, True, False, False]
         assert table.tolist() == [[1, 2], [3, 4], [0, 0], [0, 0]]
         assert table.dtype == torch.float32
-
-
-def test_words_with_spaces_are_read(tmp_path: Path) -> None:
-    path = vectors(tmp_path, "tea 1 2\nNew York 3 4\n. . . 5 6\n")
-    table, has_vector = read_vectors(path, {**VOCABULARY, ". . .": 4})
-    assert has_vector.tolist() == [True, False, True, False, True]
-    assert table[2].tolist() == [3, 4]
-    assert table[4].tolist() == [5, 6]
 
 
 @pytest.mark.parametrize("text", ["tokyo 1 2\nTokyo 3 4\n", "Tokyo 3 4\ntokyo 1 2\n"])

@@ -141,18 +141,6 @@ def test_training_curves_show_losses_and_the_metric(tmp_path: Path, drawn: list[
     assert metric.get_ylabel() == "validation f1"
 
 
-def test_curves_of_a_resumed_run_go_forward(tmp_path: Path, drawn: list[Figure]) -> None:
-    log = [
-        {"loss": 3.0, "step": 1},
-        {"loss": 2.0, "step": 2},
-        {"loss": 9.0, "step": 2},
-        {"loss": float("nan"), "step": 3},
-    ]
-    plot_training_curves(log, tmp_path / "curves.png")
-    assert drawn[0].axes[0].lines[0].get_xydata().tolist() == [[1, 3.0], [2, 9.0]]
-    assert len(drawn[0].axes) == 1
-
-
 def test_a_model_and_its_baseline_are_in_one_line_for_each_split() -> None:
     scores = {"eval_f1": 0.5, "eval_macro_f1": 0.25, "eval_mismatched_f1": 0.75, "test_f1": 0.125}
     baseline = {f"tfidf_{name}": value / 2 for name, value in scores.items() if name != "test_f1"}

@@ -13,7 +13,6 @@ from benchmark import FROM_BERT, SYSTEMS, Workload, parse, parse_shape
 from script_samples import write_bert
 
 
-ROOT = Path(__file__).resolve().parents[2]
 TINY = ["--hidden_size=12", "--num_heads=2", "--vocab_size=100", "--lexicon_words=300", "--repeats=1"]
 PADDED = Workload("lengths", [[16, 3, 9], [5, 1]])
 

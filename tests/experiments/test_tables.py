@@ -3,39 +3,20 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from harness.results_page import Cell
-from harness.table_runs import Runner
 from harness.tables import Table, merged
-from table_samples import CONTENT, keep, page_of, runner_of, with_changes, write_table
+from table_samples import keep, page_of, runner_of, write_table
 
 from modeling_star.training import arguments
 
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
 # BERT is the only setting, and BiG has no place.
-ON_BERT = {
-    **CONTENT,
-    "settings": {"bert": {"title": "BERT"}},
-    "systems": {name: CONTENT["systems"][name] for name in ("star", "linear")},
-}
-
-
-def table_on_bert(tmp_path: Path, **changes: Any) -> Table:
-    path = tmp_path / "tables" / "two.yaml"
-    path.write_text(yaml.safe_dump(with_changes(ON_BERT, changes), sort_keys=False), encoding="utf-8")
-    return Table.read(path)
-
-
-def line_of(page: str, start: str) -> list[str]:
-    """The cells of the one line that begins so."""
-    (line,) = [line for line in page.splitlines() if line.startswith(start)]
-    return [cell.strip() for cell in line.strip("|").split("|")]
-
-
 def test_arguments_are_the_recipes_overridden_from_the_outside_in(table: Table) -> None:
     first, second = table.configurations("films", "none", "big")
     recipe = yaml.safe_load((ROOT / "configuration/recipes/paper_sst2.yaml").read_text(encoding="utf-8"))
@@ -118,27 +99,6 @@ def test_the_page_has_scores_differences_and_costs_and_is_reproducible(table: Ta
     assert page_of(tmp_path) == page
 
 
-def test_averages_and_the_papers_numbers_have_their_place(table: Table, tmp_path: Path) -> None:
-    paper = {"star": {"films": 90.0, "books": 92.0}, "linear": {"films": 80.0}}
-    table = table_on_bert(tmp_path, averages={"average": None}, paper=paper)
-    runner = runner_of(table, tmp_path)
-    runs = {"films": {1: "1111", 2: "1100", 3: "1010"}, "books": {1: "1000", 2: "0000"}}
-    for task, seeds in runs.items():
-        for seed, correct in seeds.items():
-            keep(runner, table.configurations(task, "bert", "star")[0], seed, validation=0.5, correct=correct)
-    keep(runner, table.configurations("films", "bert", "linear")[0], 1, validation=0.5, correct="1000")
-    page = page_of(tmp_path)
-    assert "|  | Films | Books | average |" in page
-    # Of each seed that both tasks have the mean over the tasks: (100 + 25) / 2 and (50 + 0) / 2.
-    assert line_of(page, "| Star | 66.7")[2:] == ["12.5 ± 17.7 (2)", "43.8 ± 26.5 (2)"]
-    assert "| Star, the paper's | 90.0 | 92.0 | 91.0 |" in page
-    assert "| linear, the paper's | 80.0 | -- | -- |" in page
-    assert "| linear | 25.0 (1) | -- | -- |" in page
-    keep(runner, table.configurations("books", "bert", "linear")[0], 1, validation=0.5, correct="1000")
-    # (62.5 + 25) / 2 less 25 on all examples, of seeds 1 and 2.
-    assert line_of(page_of(tmp_path), "| linear | +")[3].startswith("+18.8 [")
-
-
 def test_rows_that_occur_in_train_are_excluded_from_a_column(table: Table, tmp_path: Path) -> None:
     for split, texts in (("train", ["a b", "c"]), ("test", ["c", "b", "a b"])):
         rows = "".join(json.dumps({"text": text, "tokens": text.split()}) + "\n" for text in texts)
@@ -166,27 +126,6 @@ def test_rows_that_occur_in_train_are_excluded_from_a_column(table: Table, tmp_p
     keep(runner, configuration, 2, validation=0.5, correct="0111")
     cell = Cell(runner.finished, [configuration])
     assert (cell.seeds, cell.without_repeated("accuracy").seeds) == ([1, 2], [1])
-
-
-def test_answers_are_scored_by_f1_and_by_exact_match(table: Table, tmp_path: Path) -> None:
-    table = write_table(tmp_path, tasks={"films": {"metric": "answer_f1", "script": "run_qa.py"}})
-    runner = Runner(table, tmp_path / "results", tmp_path / "work", {}, ["false"])
-    for system, predicted in (("star", ["cat", "big dog"]), ("linear", ["cat", "owl"])):
-        (configuration,) = table.configurations("films", "bert", system)
-        model = tmp_path / "work" / "two" / configuration.cell / "0-seed1" / "model"
-        model.mkdir(parents=True)
-        f1 = 1 / 2 + 1 / 3 * (system == "star")
-        scores = {"eval_f1": 0.7, "test_f1": f1, "parameters": 3, "train_runtime": 60.0}
-        (model / "all_results.json").write_text(json.dumps(scores), encoding="utf-8")
-        pairs = zip(predicted, (["cat"], ["dog", "hog"]), strict=True)
-        rows = [{"predicted": guess, "label": label, "n_best": []} for guess, label in pairs]
-        (model / "predictions_test.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-        (model.parent / "environment.json").write_text('{"commit": "0123456789ab"}', encoding="utf-8")
-        runner.run(configuration, 1)
-    page = page_of(tmp_path)
-    assert "|  | Films | Films, exact match |" in page
-    assert "| Star | 83.3 (1) | 50.0 (1) |" in page
-    assert "| linear | +33.3 [+0.0, +66.7] | +0.0 [+0.0, +0.0] |" in page
 
 
 # ------ the project's tables

@@ -11,8 +11,6 @@ from common import lexicon_of, tiny_model
 from samples import some_terms, with_vectors, word_tokenizer
 
 from modeling_star.commands import explain as command
-from modeling_star.commands.demo import respond
-from modeling_star.errors import UserError
 from modeling_star.inference.explain import COMPLETENESS, as_html, explain
 from modeling_star.inference.prediction import Predictor
 from modeling_star.training.build import STAR_PLUS
@@ -144,22 +142,3 @@ def test_the_page_is_whole_and_escaped(
     assert "<b>" not in html.replace("<b class=for>", "")
     assert "http" not in html
     assert str(page) in capsys.readouterr().out
-
-
-def test_the_demo_shows_classes_or_entities_and_what_they_follow_from(tmp_path: Path) -> None:
-    classes, page = respond(saved(tmp_path / "classes", "StarTransformer", "ForSequenceClassification"), TEXT)
-    assert set(classes) == {"O", "B-X", "I-X"}
-    assert sum(classes.values()) == pytest.approx(1)
-    assert "&lt;h2&gt;What the relay" in page
-    tagger = saved(tmp_path / "tagger", "StarTransformer", "ForTokenClassification", use_crf=True, tokenizer=TOKENIZER)
-    tagged, page = respond(tagger, TEXT)
-    assert tagged["text"] == TEXT
-    assert {entity["entity"] for entity in tagged["entities"]} == {"X"}
-    assert "Integrated gradients" in page
-    assert respond(tagger, " ") == (None, "")
-
-
-def test_what_cannot_be_explained_is_refused(tmp_path: Path) -> None:
-    saved(tmp_path, "StarTransformer", "ForSequenceClassification")
-    with pytest.raises(UserError):
-        explain(Predictor(tmp_path, pairs=True), TEXT)

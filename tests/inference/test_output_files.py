@@ -112,25 +112,6 @@ def test_entities_of_words_have_the_text_of_their_offsets(
             assert row["text"][entity["start"] : entity["end"]] == entity["text"]
 
 
-@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
-def test_files_with_other_columns_and_typed_texts_are_one_output(
-    ending: str, classifier: Path, run: Callable[..., tuple[str, str]], tmp_path: Path
-) -> None:
-    (tmp_path / "a.csv").write_text("text,stars\nAda,3\n", encoding="utf-8")
-    (tmp_path / "b.jsonl").write_text('{"text": "London", "by": {"name": "B", "at": NaN}}\n', encoding="utf-8")
-    (tmp_path / "c.txt").write_text("it rained\n", encoding="utf-8")
-    files = [tmp_path / name for name in ("a.csv", "b.jsonl", "c.txt")]
-    output = tmp_path / f"out{ending}"
-    run(classifier, "typed", "--file", *files, "--output_file", output)
-    rows = rows_of(output)
-    assert [row["text"] for row in rows] == ["typed", "Ada", "London", "it rained"]
-    assert [row.get("file") or None for row in rows] == [None, *map(str, files)]
-    assert [row.get("stars") or None for row in rows] == [None, "3", None, None]
-    by = rows[2]["by"]
-    assert (json.loads(by) if ending == ".csv" else by) == {"name": "B", "at": None}
-    assert all(row["label"] for row in rows)
-
-
 def test_parquet_has_the_types_of_the_input_or_texts_where_they_vary(
     classifier: Path, run: Callable[..., tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,15 +138,6 @@ def test_several_labels_are_a_list_that_training_reads(run: Callable[..., tuple[
     ]
     assert [json.loads(row["label"]) for row in rows_of(tmp_path / "out.csv")] == expected
     assert len({*map(len, expected)}) > 1
-
-
-def test_an_answer_is_beside_its_question(run: Callable[..., tuple[str, str]], tmp_path: Path) -> None:
-    folder = saved(tmp_path / "model", "QuestionAnswering")
-    (tmp_path / "in.csv").write_text("id,context,question\n1,Ada met Charles,Who met?\n", encoding="utf-8")
-    run(folder, "--file", tmp_path / "in.csv", "--output_file", tmp_path / "out.csv", "--null_threshold", "inf")
-    (row,) = rows_of(tmp_path / "out.csv")
-    assert list(row) == ["id", "context", "question", "answer", "start", "end", "score"]
-    assert row["context"][int(row["start"]) : int(row["end"])] == row["answer"] != ""
 
 
 @pytest.mark.parametrize(

@@ -27,11 +27,10 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput
 import modeling_star
 from modeling_star import answer_question
 from modeling_star.data.entities import EntityGroups, aggregation_for
-from modeling_star.data.question_windows import QuestionWindow, encode_windows
+from modeling_star.data.question_windows import encode_windows
 from modeling_star.data.tagging import predictions_to_words, tokenize_and_align
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.inference.pipelines import BestPathPipeline, logits_along
-from modeling_star.inference.question_answering import Answer, find_answers
 
 
 # Words and their tags; each word has one tag, so that a tiny model learns it in a moment.
@@ -82,20 +81,6 @@ def tagger(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 # ------ token-classification
-
-
-def test_a_text_without_tokens_has_no_entities(tagger: str) -> None:
-    options = {"pipeline_class": BestPathPipeline, "aggregation_strategy": "first"}
-    assert pipeline("token-classification", tagger, **options)([" ", "London"])[0] == []
-
-
-def test_entities_end_where_the_word_does_also_without_a_blank(tagger: str) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(tagger)
-    strategy = aggregation_for(tokenizer)
-    pipe = pipeline("token-classification", tagger, aggregation_strategy=strategy, pipeline_class=BestPathPipeline)
-    text = "Ada Lovelace met Charles Babbage in London."
-    spans = [text[entity["start"] : entity["end"]] for entity in pipe(text)]
-    assert spans == ["Ada Lovelace", "Charles Babbage", "London"]
 
 
 @pytest.mark.parametrize(
@@ -156,18 +141,6 @@ def test_windows_of_a_long_text_are_read_as_they_are_scored(
             (kind, words[first][0], words[last - 1][1]) for kind, first, last in groups(groups.numbers(sentence))
         ]
         assert [(e["entity_group"], e["start"], e["end"]) for e in entities] == expected
-
-
-@pytest.mark.parametrize("strategy", ["simple", "none"])
-def test_a_long_text_is_read_to_its_end_without_a_stride(tagger: str, strategy: str) -> None:
-    text = " ".join(list(TAGGED)[:12])
-    tokenizer = AutoTokenizer.from_pretrained(tagger)
-    tokenizer.model_max_length = 8
-    options = {"tokenizer": tokenizer, "aggregation_strategy": strategy, "ignore_labels": []}
-    pipe = pipeline("token-classification", tagger, pipeline_class=BestPathPipeline, **options)
-    assert pipe(text) == pipe(text, stride=1) if strategy == "simple" else len(pipe(text)) == 12
-    assert pipe(text)[-1]["end"] == len(text)
-    assert pipeline("token-classification", tagger, **options)(text)[-1]["end"] < len(text)
 
 
 @pytest.mark.parametrize("stem", STEMS[:2])
@@ -319,16 +292,6 @@ def test_answers_are_the_best_of_all_spans_that_lie_in_a_window(
     assert [answer.score for answer in answers] == pytest.approx([math.exp(s) / total for s in best], rel=1e-4)
 
 
-def test_a_model_in_training_answers_without_dropout_and_without_gradients() -> None:
-    fields = {**TINY, "vocab_size": len(ANSWERS), "max_position_embeddings": 32, "hidden_dropout_prob": 0.5}
-    model = tiny_model("StarTransformer", "ForQuestionAnswering", **fields)
-    expected = answer_question("where", CONTEXT, model.eval(), ANSWERS, top_k=3)
-    graphs: list[bool] = []
-    model.register_forward_hook(lambda module, args, output: graphs.append(output.start_logits.requires_grad))
-    assert answer_question("where", CONTEXT, model.train(), ANSWERS, top_k=3) == expected
-    assert graphs == [False]
-
-
 def test_arguments_override_the_options_in_the_configuration() -> None:
     model = look_up(ANSWERS, "old", "Kyoto")
     saved = {"max_answer_tokens": 1, "max_length": 12, "stride": 1, "null_threshold": -100.0}
@@ -374,88 +337,6 @@ def test_a_context_of_16000_tokens_is_read_at_once_and_in_linear_space() -> None
 
 
 # Spans, against plain loops
-
-
-def window_of(offsets: list[tuple[int, int]], begin: int, first: int, no_answer: int) -> QuestionWindow:
-    return QuestionWindow({}, begin, first, torch.tensor(offsets).reshape(-1, 2), no_answer)
-
-
-def spans_by_loops(
-    windows: list[QuestionWindow], logits: list[torch.Tensor], longest: int
-) -> tuple[dict[tuple[int, int], float], float]:
-    """The score of every span of tokens that some window holds, and that of "no answer"."""
-    spans: dict[tuple[int, int], float] = {}
-    null = math.inf
-    for window, scores in zip(windows, logits, strict=True):
-        null = min(null, float(scores[window.no_answer, 0]) + float(scores[window.no_answer, 1]))
-        places = window.offsets.tolist()
-        for i in range(len(places)):
-            for j in range(i, min(i + longest, len(places))):
-                if places[j][1] <= places[i][0]:
-                    continue  # no character
-                score = float(scores[window.begin + i, 0]) + float(scores[window.begin + j, 1])
-                key = (window.first + i, window.first + j)
-                spans[key] = max(spans.get(key, -math.inf), score)
-    return spans, null
-
-
-@st.composite
-def cut_contexts(draw: st.DrawFn) -> tuple[str, list[QuestionWindow], list[torch.Tensor]]:
-    """A context whose tokens have 0 to 2 characters, its overlapping windows, and scores for them."""
-    widths = draw(st.lists(st.integers(0, 2), min_size=1, max_size=14))
-    ends = [sum(widths[: i + 1]) for i in range(len(widths))]
-    offsets = list(zip([0, *ends[:-1]], ends, strict=True))
-    context = "".join(chr(97 + i) for i in range(ends[-1]))
-    room = draw(st.integers(1, len(widths)))
-    step = draw(st.integers(max(1, room // 2), room))
-    begin = draw(st.integers(1, 3))
-    generator = torch.Generator().manual_seed(draw(st.integers(0, 10**6)))
-    windows, logits = [], []
-    for first in range(0, len(widths), step):
-        places = offsets[first : first + room]
-        windows.append(window_of(places, begin, first, draw(st.integers(0, begin - 1))))
-        # Columns beyond a window's length are padding.
-        logits.append(torch.randn(begin + len(places) + draw(st.integers(0, 3)), 2, generator=generator))
-    return context, windows, logits
-
-
-@examples(200)
-@given(
-    cut=cut_contexts(),
-    longest=st.integers(1, 20),
-    top_k=st.integers(1, 30),
-    threshold=st.none() | st.floats(-3, 3),
-)
-def test_answers_are_those_of_plain_loops(
-    cut: tuple[str, list[QuestionWindow], list[torch.Tensor]], longest: int, top_k: int, threshold: float | None
-) -> None:
-    context, windows, logits = cut
-    answers, difference = find_answers(
-        context, windows, logits, top_k=top_k, max_answer_tokens=longest, null_threshold=threshold
-    )
-    spans, null = spans_by_loops(windows, logits, longest)
-    places = {window.first + i: place for window in windows for i, place in enumerate(window.offsets.tolist())}
-    best = sorted(spans.items(), key=lambda item: -item[1])
-    by_place: dict[tuple[int, int], float] = {}
-    for (i, j), score in best:
-        by_place.setdefault((places[i][0], places[j][1]), score)
-    total = math.fsum(math.exp(score) for score in [*by_place.values(), *([null] if threshold is not None else [])])
-    expected = [Answer(context[a:b], a, b, math.exp(s) / total) for (a, b), s in list(by_place.items())[:top_k]]
-    if not spans:
-        assert difference == math.inf
-    else:
-        assert difference == pytest.approx(null - best[0][1], abs=1e-4)
-    if threshold is not None:
-        nothing = Answer("", 0, 0, math.exp(null) / total)
-        if not spans or null - best[0][1] > threshold:
-            expected.insert(0, nothing)
-        else:
-            expected[1:] = sorted([*expected[1:], nothing], key=lambda answer: -answer.score)
-    expected = expected[:top_k]
-    assert [(answer.text, answer.start, answer.end) for answer in answers] == [
-        (answer.text, answer.start, answer.end) for answer in expected
-    ]
-    assert [answer.score for answer in answers] == pytest.approx([answer.score for answer in expected], rel=1e-3)
 
 
 # Windows
@@ -524,16 +405,3 @@ def test_windows_hold_every_token_of_the_context_at_its_place(
         assert seen == set(range(len(tokens)))
         pieces = [contexts[index][start:end] for start, end in one.offsets.tolist()]
         assert all(piece == piece.strip() for piece in pieces)
-
-
-def test_no_answer_is_at_cls_or_at_the_first_token() -> None:
-    tokenizer = word_tokenizer("where is in Rome")
-    special = [(token, tokenizer.convert_tokens_to_ids(token)) for token in ("[CLS]", "[SEP]")]
-    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(  # as XLNet's
-        single="$A [SEP] [CLS]", pair="$A [SEP] $B:1 [SEP]:1 [CLS]:1", special_tokens=special
-    )
-    ((window,),) = encode_windows(["where is"], ["in Rome"], tokenizer, None, 0)
-    assert (window.begin, window.no_answer) == (3, 6)
-    tokenizer.cls_token = None
-    ((window,),) = encode_windows(["where is"], ["in Rome"], tokenizer, None, 0)
-    assert (window.begin, window.no_answer) == (3, 0)

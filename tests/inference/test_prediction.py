@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -29,12 +28,10 @@ from real_data import data_folder
 from saved_models import SCHEMES, TEXTS, saved
 
 import modeling_star
-from modeling_star import sources
 from modeling_star.commands import predict
 from modeling_star.data import windows
 from modeling_star.data.text_types import Text
 from modeling_star.data.tokenizers import train_tokenizer
-from modeling_star.data.windows import longest_run, shorten
 from modeling_star.errors import UserError
 from modeling_star.estimators import StarClassifier
 from modeling_star.inference import Predictor, prediction_files, torch_runtime
@@ -222,14 +219,6 @@ def test_a_second_process_on_one_output_is_refused(write: Callable[..., Path], t
     assert len(refused) == 7
 
 
-def test_a_failed_start_leaves_no_folder(write: Callable[..., Path], tagger: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no text"):
-        write("new/folder/out.jsonl", texts=[])
-    with pytest.raises(KilledError):
-        write("new/folder/out.jsonl", dying(tagger, 0))
-    assert not (tmp_path / "new").exists()
-
-
 @pytest.mark.parametrize("done", [0, 2])
 def test_an_interrupted_command_says_whether_it_continues(
     done: int, tagger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
@@ -393,14 +382,6 @@ def test_a_cell_without_a_text_has_no_prediction(nothing: Any, predictor: Predic
 
 
 @pytest.mark.parametrize(
-    "batch", [{"text": TEXT}, {"text": b"a"}, {"text": [TEXT], "id": "x"}, {"text": 5}, {"text": [TEXT], "id": []}]
-)
-def test_a_column_that_is_no_list_of_cells_is_refused(batch: dict[str, Any], predictor: Predictor) -> None:
-    with pytest.raises(UserError, match=r"'id'|'text'"):
-        predictor(batch)
-
-
-@pytest.mark.parametrize(
     "texts",
     [TEXT, b"a", None, {"text": [TEXT]}, pd.DataFrame({"text": [TEXT]}), [TEXT, None], [5], [["a", 5]], ["\ud83d"]],
 )
@@ -423,12 +404,6 @@ def test_a_cell_that_is_no_text_is_named_by_its_row(cells: list[Any], predictor:
     row = next(row for row, cell in enumerate(cells, 1) if cell and cell != TEXT)
     with pytest.raises(UserError, match=rf"\b{row}\b"):
         predictor({"text": cells})
-
-
-@pytest.mark.parametrize("cells", [[1, 2], [0.5], [b"film"], [True, False]])
-def test_a_column_of_texts_that_has_none_is_refused_as_such(cells: list[Any], predictor: Predictor) -> None:
-    with pytest.raises(UserError, match=r"not a text|not texts"):
-        predictor({"id": [*range(len(cells))], "text": cells})
 
 
 @pytest.mark.parametrize("head", HEADS[:2])
@@ -454,20 +429,6 @@ RUNS = [
     f"{'٣' * 240}.{'5' * 240}, {'a' * 120}é{'a' * 120}n't {'क्षि' * 60}",
     RUN,
 ]
-
-
-@pytest.mark.parametrize("kind", ["word", "wordpiece", "character"])
-@pytest.mark.parametrize("text", RUNS)
-def test_a_shortened_run_is_the_same_token_at_the_same_characters(
-    text: str, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(windows, "LONGEST_RUN", 110)
-    tokenizer = train_tokenizer([TEXT, "don't 3.5 bits n't 李 é ."], kind, min_frequency=1, vocab_size=90)
-    short = shorten(text, longest_run(tokenizer))
-    assert len(short.text) < len(text)
-    whole, part = (tokenizer.backend_tokenizer.encode(each) for each in (text, short.text))
-    assert part.ids == whole.ids
-    assert [tuple(pair) for pair in short.in_whole(np.array(part.offsets)).tolist()] == whole.offsets
 
 
 @pytest.mark.parametrize("words", [False, True])
@@ -498,13 +459,6 @@ def test_predictions_of_a_text_with_long_runs_are_those_of_the_whole_text(
 def test_every_method_refuses_what_the_model_does_not_read(head: str, name: str, texts: Any, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"write|surrogate"):
         getattr(Predictor(model_of_words(tmp_path, head)), name)(texts)
-
-
-def test_a_name_that_is_no_folder_is_named_as_such_before_the_hub_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(sources.HfApi, "repo_info", Mock(side_effect=ConnectionError("no network")))
-    with pytest.raises(UserError, match="nofolder is no folder"):
-        Predictor("nofolder")
 
 
 def test_layers_compute_in_bfloat16_where_compiled_code_gains_by_it(
@@ -585,12 +539,6 @@ def test_a_run_that_began_without_compiled_code_ends_without_it(
         run("other.jsonl", "1", interrupt)
     with pytest.raises(UserError, match="instructions"):
         run("other.jsonl", "0")
-
-
-def test_an_exported_model_is_not_asked_for_another_precision(tmp_path: Path) -> None:
-    exported = SavedModel("exported", "text-classification", onnx=tmp_path / "model.onnx")
-    with pytest.raises(UserError, match="--dtype bfloat16"):
-        Predictor(exported, dtype="bfloat16")
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ import spacy
 import torch
 from common import TINY
 from spacy.tokenizer import Tokenizer
-from spacy.training import Example
 from transformers import AutoTokenizer
 
 import modeling_star
@@ -117,51 +116,12 @@ def test_words_get_tags_and_texts_categories(tmp_path: Path) -> None:
     assert pipeline(one)(TEXTS[0]).cats == {"value": Predictor(one)({"text": TEXTS[:1]})["found"][0][0]["value"]}
 
 
-@pytest.mark.parametrize(
-    ("head", "labels", "measured"),
-    [
-        ("TokenClassification", IOB, "ents_f"),
-        ("TokenClassification", ["NOUN", "VERB"], "tag_acc"),
-        ("SequenceClassification", ["good", "bad"], "cats_micro_f"),
-    ],
-)
-def test_evaluate_measures_what_the_component_sets(
-    head: str, labels: list[str], measured: str, tmp_path: Path
-) -> None:
-    nlp = pipeline(saved(tmp_path / "model", head, labels))
-    doc = nlp(TEXTS[0])
-    found = {"entities": spans(doc), "tags": [token.tag_ for token in doc], "cats": doc.cats}
-    found["entities"] = [(start, end, label) for label, start, end in found["entities"]]
-    found["cats"] = {label: float(score == max(doc.cats.values())) for label, score in doc.cats.items()}
-    gold = {name: values for name, values in found.items() if any(values)}
-    assert nlp.evaluate([Example.from_dict(nlp.make_doc(TEXTS[0]), gold)])[measured] == 1
-
-
 def test_models_for_other_tasks_are_refused(tmp_path: Path) -> None:
     pairs = saved(tmp_path / "pairs", "SequenceClassification", ["same", "other"], pair_mode="siamese")
     answers = saved(tmp_path / "answers", "QuestionAnswering", ["start", "end"])
     for folder in (pairs, answers):
         with pytest.raises(UserError, match=folder):
             pipeline(folder)(TEXTS[0])
-
-
-def test_predictions_join_what_earlier_components_set(tmp_path: Path) -> None:
-    reviews = saved(tmp_path / "reviews", "SequenceClassification", ["good", "bad"])
-    urgency = saved(tmp_path / "urgency", "SequenceClassification", ["urgent", "late"])
-    nlp = spacy.blank("en")
-    nlp.add_pipe("modeling_star", config={"model": reviews})
-    nlp.add_pipe("modeling_star", name="urgency", config={"model": urgency})
-    doc = nlp.make_doc(TEXTS[0])
-    doc.cats = {"spam": 0.25, "good": -1.0}
-    doc = nlp(doc)
-    assert set(doc.cats) == {"spam", "good", "bad", "urgent", "late"}
-    assert doc.cats["spam"] == 0.25
-    assert doc.cats["good"] >= 0
-    found = doc._.modeling_star
-    assert found["urgency"] == Predictor(urgency)({"text": TEXTS[:1]})["found"][0]
-    copied = spacy.tokens.Doc(nlp.vocab).from_bytes(doc.to_bytes())
-    assert copied._.modeling_star == found
-    assert not nlp.make_doc("A")._.modeling_star
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -179,15 +139,3 @@ def test_entities_of_earlier_components_remain_unless_overwritten(tmp_path: Path
     expected = [own[0] if overwrite else ("CUSTOM", *own[0][1:]), *own[2:]]  # a blocked token gets no entity
     assert spans(doc) == expected
     assert doc.ents[0].id_ == ("" if overwrite else "known")
-
-
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_tags_of_earlier_components_remain_unless_overwritten(tmp_path: Path, overwrite: bool) -> None:
-    folder = saved(tmp_path / "words", "TokenClassification", ["NOUN", "VERB"])
-    nlp = spacy.blank("en")
-    nlp.add_pipe("modeling_star", config={"model": folder, "overwrite": overwrite})
-    doc = nlp.make_doc(TEXTS[0])
-    doc[0].tag_ = "NNP"
-    tags = [token.tag_ for token in nlp(doc)]
-    assert (tags[0] == "NNP") != overwrite
-    assert {*tags[1:]} <= {"NOUN", "VERB"}

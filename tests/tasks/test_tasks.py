@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import save_file as save_arrays
-from safetensors.torch import load_file, save_file
 from script_samples import read_rows, write_rows, write_typeless_tokenizer
 from seqeval.metrics import f1_score
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -21,10 +20,7 @@ from sklearn.linear_model import LogisticRegression
 from task_samples import ROWS, TINY, Parsed, parts_of, trainer_of
 from transformers import (
     AutoTokenizer,
-    BertConfig,
-    BertForSequenceClassification,
     PreTrainedTokenizerFast,
-    Trainer,
     TrainingArguments,
     pipeline,
 )
@@ -37,21 +33,13 @@ from modeling_star.evaluation.reports import score_lines
 from modeling_star.files import MANIFEST, write_manifest
 from modeling_star.inference import Predictor
 from modeling_star.inference.tfidf import NUMBERS, TERMS
-from modeling_star.runs.run import load_task, run, run_once
+from modeling_star.runs.run import load_task, run_once
 from modeling_star.tasks.question_answering import ReadingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.tasks.tagging_baseline import EntityDictionary
 from modeling_star.tasks.tfidf import run_tfidf
 from modeling_star.tasks.token_classification import TaggingTask
-from modeling_star.training.arguments import (
-    ClassificationModelArguments,
-)
-from modeling_star.training.build import saved_model
 from modeling_star.training.task import Task
-from modeling_star.training.trainer import average_checkpoints, load_weights
-
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("kind", ["star_transformer", "big_transformer"])
@@ -96,57 +84,7 @@ def test_equal_texts_are_held_out_together(task_of: Callable[..., Any]) -> None:
 # Contradictory flags
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (("--config_name=configuration/models/star-plus.json", "--model_type=bilstm"), "bilstm.*star_transformer"),
-        (("--embeddings_mode=contextual",), "--embeddings_mode contextual"),
-        (("--config_overrides=num_labels=3",), "num_labels"),
-        (("--model_name_or_path=some/folder", "--model_type=bilstm"), "--model_type"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
-)
-def test_contradictory_flags_are_refused(
-    parsed: Callable[..., Parsed],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    flags: tuple[str, ...],
-    words: str,
-) -> None:
-    monkeypatch.chdir(ROOT)
-    if "--model_name_or_path=some/folder" in flags:
-        StarTransformerConfig(hidden_size=8, num_attention_heads=2, vocab_size=30).save_pretrained(tmp_path / "saved")
-        train_tokenizer(["a b"], "word").save_pretrained(tmp_path / "saved")
-        flags = (f"--model_name_or_path={tmp_path / 'saved'}", *flags[1:])
-    *groups, training = parsed(ClassificationTask, *flags, f"--output_dir={tmp_path / 'run'}")
-    with pytest.raises(UserError, match=words):
-        run(ClassificationTask, *groups, training)
-
-
 # Saved models
-
-
-def test_a_model_saved_under_other_names_is_saved_under_its_own(tmp_path: Path) -> None:
-    """Early BERTs call LayerNorms' weights gamma and beta; Trainer takes a checkpoint back by the model's own."""
-    sizes = {"hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
-    bert = BertForSequenceClassification(BertConfig(vocab_size=30, num_labels=2, **sizes))
-    for name, parameter in bert.named_parameters():
-        if "LayerNorm" in name:
-            torch.nn.init.normal_(parameter)
-    bert.save_pretrained(tmp_path / "bert")
-    file = tmp_path / "bert" / "model.safetensors"
-    early = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
-    renamed = {re.sub("|".join(early), lambda at: early[at[0]], name): x for name, x in load_file(file).items()}
-    assert sum(name.endswith(("gamma", "beta")) for name in renamed) == 6
-    save_file(renamed, file, metadata={"format": "pt"})
-    arguments = ClassificationModelArguments(model_name_or_path=str(tmp_path / "bert"))
-    model, _ = saved_model("AutoModelForSequenceClassification", {"num_labels": 2}, arguments)
-    trainer = Trainer(model, TrainingArguments(str(tmp_path / "run"), use_cpu=True))
-    trainer.save_model(str(tmp_path / "checkpoint-1"))
-    saved = load_file(tmp_path / "checkpoint-1" / "model.safetensors")
-    assert saved.keys() == bert.state_dict().keys()
-    assert all(torch.equal(x, saved[name]) for name, x in bert.state_dict().items())
-    load_weights(model, average_checkpoints([tmp_path / "checkpoint-1"]))
 
 
 # TF-IDF
@@ -283,26 +221,6 @@ def test_the_saved_tokenizer_truncates_as_in_scoring(
 def pieces() -> PreTrainedTokenizerFast:
     words = ["Ann", "sees", "Oslo", "and", "Rome", "It", "rains"]
     return train_tokenizer([words], "word", min_frequency=1)
-
-
-def test_words_without_a_label_are_not_counted(
-    task_of: Callable[..., Any], pieces: PreTrainedTokenizerFast, tmp_path: Path
-) -> None:
-    task = task_of(TaggingTask, "--validation_fraction=0")
-    splits = task.data.splits
-    splits["test"] = splits["train"].map(lambda row: {"tags": [-100, *row["tags"][1:]]})
-    features = task.features("test", pieces, None)
-    right = [[max(label, 0) for label in row] + [-100] * (7 - len(row)) for row in features["labels"]]
-    sections = task.report(tmp_path, "test", features, np.array(right))
-    (table,) = sections.values()
-    # Of Ann, Oslo and Rome the first has no label now.
-    assert [cell.strip() for cell in table.splitlines()[-1].strip("|").split("|")][-1] == "2"
-    assert "1.0" in table
-    assert "0 of 2 rows" in (tmp_path / "errors_test.html").read_text(encoding="utf-8")
-    assert '"labels": [null, "O", "B-LOC", "O", "B-LOC"]' in (tmp_path / "predictions_test.jsonl").read_text()
-    # Nor does another scorer count them.
-    first = ["sees O O", "Oslo B-LOC B-LOC", "and O O", "Rome B-LOC B-LOC", ""]
-    assert (tmp_path / "predictions_test.conll").read_text().split("\n") == [*first, "rains O O", "", ""]
 
 
 def test_predictions_in_conll_can_be_read_again(
@@ -472,24 +390,3 @@ def test_a_tagger_is_compared_with_what_training_counts(
     for score in ("test_f1", "dictionary_test_f1", "frequent_test_f1"):
         assert f" {results[score]:.3f}" in line
     assert line in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("words", "given", "reads"),
-    [
-        (["Ann", "sees", "Oslo"], (), True),
-        (["Ann", "sees", "Oslo"], ("--model_type=star_transformer",), False),
-        (["Ann", "sees", "Oslo"], ("--config_overrides=char_features=false,hidden_size=18",), False),
-        (["我", "们", "好"], (), False),
-    ],
-)
-def test_a_fresh_tagger_reads_the_spelling_of_words(
-    parsed: Callable[..., Parsed], tmp_path: Path, words: list[str], given: tuple[str, ...], reads: bool
-) -> None:
-    rows = [{"tokens": words, "tags": ["B-PER", "O", "B-LOC"]}] * 4
-    file = write_rows(tmp_path / "train.jsonl", rows)
-    *groups, _ = parsed(TaggingTask, f"--train_file={file}", "--report_to=none", *given)
-
-    _, model = parts_of(load_task(TaggingTask, *groups))
-    assert model.config.char_features is reads
-    assert model.config.use_crf

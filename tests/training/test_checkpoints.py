@@ -313,15 +313,6 @@ def test_arguments_that_cannot_choose_a_model_are_refused(
     assert [word for word in words if word not in str(caught.value)] == []
 
 
-@pytest.mark.parametrize(("limit", "kept"), [(None, None), (2, 4), (9, 9)])
-def test_as_many_checkpoints_are_kept_as_are_averaged(
-    parsed: Callable[..., Parsed], limit: int | None, kept: int | None
-) -> None:
-    *_, run, training = parsed(TaggingTask, "--average_checkpoints=4")
-    training.save_total_limit = limit
-    assert settled(training, run).save_total_limit == kept
-
-
 def test_checkpoints_are_averaged_tensor_by_tensor(tmp_path: Path) -> None:
     torch.manual_seed(0)
     folders, saved = [], []
@@ -344,16 +335,6 @@ def test_checkpoints_are_averaged_tensor_by_tensor(tmp_path: Path) -> None:
     assert average_checkpoints(folders[:1])["a"].equal(saved[0]["a"])
 
 
-def test_averages_are_refused_for_lack_of_checkpoints_or_of_one_model(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no whole checkpoint to average"):
-        average_checkpoints([])
-    for name, width in (("one", 2), ("other", 3)):
-        (tmp_path / name).mkdir()
-        save_file({"a": torch.zeros(width)}, tmp_path / name / "model.safetensors")
-    with pytest.raises(UserError, match="name another --output_dir"):
-        average_checkpoints([tmp_path / "one", tmp_path / "other"])
-
-
 @pytest.mark.parametrize(
     "flag",
     [
@@ -368,12 +349,3 @@ def test_averages_are_refused_for_lack_of_checkpoints_or_of_one_model(tmp_path: 
 )
 def test_an_argument_that_changes_the_results_changes_the_config(parsed: Callable[..., Parsed], flag: str) -> None:
     assert run_config(*parsed(TaggingTask)) != run_config(*parsed(TaggingTask, flag))
-
-
-def test_the_number_of_processes_changes_the_config(
-    parsed: Callable[..., Parsed], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alone = parsed(TaggingTask)
-    before = run_config(*alone)
-    monkeypatch.setattr(type(alone[-1]), "world_size", property(lambda _: 2))
-    assert before != run_config(*alone)

@@ -6,9 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +15,7 @@ import pytest
 import torch
 from datasets import Dataset, concatenate_datasets
 from script_runner import ScriptRunner
-from script_samples import TINY, hashes, log_of, read_rows, results_of, write_rows
+from script_samples import TINY, hashes, log_of, read_rows, results_of
 from torch import Tensor
 from transformers import (
     AutoModelForSequenceClassification,
@@ -116,30 +114,6 @@ def test_only_missing_shards_are_computed(teacher_path: Path, tmp_path: Path, mo
     other = write_teacher(tmp_path / "other", ["b", "a", "c"], TEXTS, hidden_act="relu")
     teacher_outputs(load(other), rows, tmp_path, ONE, shard_size=5)
     assert computed[6:] == [5, 5, 5, 2]
-
-
-def test_two_processes_compute_alternate_shards_of_the_same_store(teacher_path: Path, tmp_path: Path) -> None:
-    rows, barrier, shares = Dataset.from_dict({"text": TEXTS}), Barrier(2), {0: 0, 1: 0}
-
-    def compute(index: int) -> Any:
-        class Counting(Teacher):
-            def outputs(self, rows: dict[str, list[Any]], *args: Any) -> Any:
-                shares[index] += len(rows["text"])
-                return super().outputs(rows, *args)
-
-        state = SimpleNamespace(
-            process_index=index, num_processes=2, is_main_process=index == 0, wait_for_everyone=barrier.wait
-        )
-        teacher = Counting.load(str(teacher_path), ["a", "b", "c"], ("text",))
-        return teacher_outputs(teacher, rows, tmp_path / "two", state, shard_size=5)[LOGITS][:]
-
-    one = teacher_outputs(load(teacher_path), rows, tmp_path / "one", ONE, shard_size=5)[LOGITS][:]
-    with ThreadPoolExecutor(2) as threads:
-        both = list(threads.map(compute, range(2)))
-    assert shares == {0: 10, 1: 7}
-    assert hashes(tmp_path / "one") == hashes(tmp_path / "two")
-    for stored in both:
-        np.testing.assert_array_equal(np.stack(stored), np.stack(one))
 
 
 def test_other_labels_are_an_error_that_names_both(teacher_path: Path) -> None:
@@ -368,13 +342,3 @@ print(json.dumps([classify("a fine film")[0]["label"], sorted(tensors.keys() - k
     label, unknown = json.loads(done.stdout.splitlines()[-1])
     assert label in ("positive", "negative")
     assert unknown == []
-
-
-def test_unlabelled_texts_that_are_to_be_scored_are_omitted(
-    scripts: ScriptRunner, distil: Callable[..., list[Any]], corpora: Path, tmp_path: Path
-) -> None:
-    scored = [{"tokens": row["tokens"]} for row in read_rows(corpora / "entities" / "test.jsonl")]
-    mixed = write_rows(tmp_path / "mixed.jsonl", [*scored, {"tokens": ["Ann", "sees", "Oslo"]}, {"tokens": []}])
-    command = [*distil("entities", mixed), f"--test_file={corpora / 'entities' / 'test.jsonl'}", "--max_steps=1"]
-    scripts.check(*command, f"--teacher_cache={tmp_path / 'cache'}", f"--output_dir={tmp_path / 'model'}")
-    assert results_of(tmp_path / "model")["unlabeled_samples"] == 1

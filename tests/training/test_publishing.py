@@ -5,7 +5,6 @@ import html
 import io
 import re
 import runpy
-import socket
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +13,6 @@ from unittest.mock import Mock
 
 import pytest
 from huggingface_hub import ModelCard
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from markdown_it import MarkdownIt
 from transformers import (
     AutoTokenizer,
@@ -200,14 +198,6 @@ def test_names_are_shown_literally(tmp_path: Path, name: str) -> None:
         assert tag not in page
 
 
-def test_no_connection_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: object) -> None:
-        raise AssertionError("writing a card tried to reach the network")
-
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    write_model_card(tmp_path, CONTENT)
-
-
 def test_branch_token_and_privacy_reach_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
 
@@ -229,24 +219,6 @@ def test_branch_token_and_privacy_reach_the_hub(tmp_path: Path, monkeypatch: pyt
     publishing.upload_run(TrainingArguments(str(tmp_path), report_to="none", **options))
     names = ("repo", "revision", "token", "private", "commit_message")
     assert [given[name] for name in names] == ["a/b", "dev", "hf_x", True, "End of training"]
-
-
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [("http", "a/b.*hf auth login"), ("card", r"README\.md"), ("name", "a/b"), ("net", "a/b is unchanged")],
-)
-def test_errors_of_the_hub_are_user_errors(
-    kind: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    errors = {
-        "http": HfHubHTTPError("403 Forbidden", response=Mock()),
-        "card": ValueError("license"),
-        "name": HFValidationError("bad"),
-        "net": ConnectionError("no route"),
-    }
-    monkeypatch.setattr(publishing.HfApi, "create_repo", Mock(side_effect=errors[kind]))
-    with pytest.raises(UserError, match=words):
-        publishing.upload(tmp_path, [], "a/b")
 
 
 def test_a_tfidf_model_is_not_published(tmp_path: Path) -> None:
@@ -312,7 +284,7 @@ def test_an_uploaded_card_names_the_repository_and_no_folder(
     folder, api = tmp_path / name, Mock()
     api.create_repo.return_value = SimpleNamespace(repo_id="me/star")
     monkeypatch.setattr(publishing, "HfApi", Mock(return_value=api))
-    for task in ("token-classification", "question-answering", "fill-mask", "translation"):
+    for task in ("token-classification", "question-answering", "fill-mask"):
         write_model_card(folder, CardContent("star", "star_transformer", task, "reviews", {}, 1, "python run.py"))
         publishing.upload(folder, ["README.md"], "me/star")
         card = api.create_commit.call_args.args[1][0].path_or_fileobj.decode()

@@ -3,14 +3,12 @@
 import json
 import logging
 from collections.abc import Callable
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from accelerate.data_loader import prepare_data_loader, skip_first_batches
 from common import tiny_model
 from datasets import Dataset, DatasetDict
 from samples import word_tokenizer
@@ -19,7 +17,6 @@ from script_samples import QUICK, TINY, files, read_rows, write_rows
 from task_samples import TINY as TINY_TASK
 from task_samples import Parsed, table, trainer_of
 from torch import Tensor
-from torch.utils.data import DataLoader
 from training_samples import collate, rows_of
 from transformers import (
     BertConfig,
@@ -34,7 +31,6 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 from modeling_star.data.classification import tokenize_texts
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
-from modeling_star.models.heads import sequence_loss
 from modeling_star.tasks.masked_lm import PretrainingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.training.guards import (
@@ -42,20 +38,13 @@ from modeling_star.training.guards import (
     warn_about_overlap,
     warn_about_tokens,
 )
-from modeling_star.training.losses import CRFLoss, MetricsWithLoss, SpanLoss, TaskLoss, class_weights
+from modeling_star.training.losses import CRFLoss, MetricsWithLoss, SpanLoss, TaskLoss
 from modeling_star.training.trainer import (
     ShuffledLengthGroups,
     StarTrainer,
     TokenBatches,
     separate_rates,
 )
-
-
-def test_balanced_weights_are_inverse_to_how_often_a_class_occurs() -> None:
-    weights = class_weights("balanced", ("a", "b", "c"), {"a": 6, "b": 3, "c": 0})
-    assert weights == pytest.approx([10 / (3 * 6), 10 / (3 * 3), 10 / (3 * 1)])
-    assert class_weights("2,0.5", ("a", "b"), {}) == pytest.approx([2, 0.5])
-    assert class_weights("none", ("a", "b"), {"a": 1, "b": 1}) is None
 
 
 def by_loops(logits: Tensor, labels: Tensor, weights: list[float], smoothing: float) -> tuple[float, int]:
@@ -81,22 +70,6 @@ def test_weights_and_smoothing_are_in_the_loss(weights: list[float], smoothing: 
     total, count = by_loops(logits, labels, weights, smoothing)
     assert loss({"logits": logits}, labels).item() == pytest.approx(total / count, rel=1e-5)
     assert loss({"logits": logits}, labels, 70).item() == pytest.approx(total / 70, rel=1e-5)
-
-
-def test_an_unknown_label_of_several_has_no_loss() -> None:
-    torch.manual_seed(0)
-    logits, labels = torch.randn(4, 3), torch.randint(0, 2, (4, 3)).float()
-    unknown = labels.clone()
-    unknown[0, 1] = unknown[3, 2] = -100
-    known = unknown != -100
-    each = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
-    expected = each[known].mean().item()
-    assert sequence_loss(logits, unknown, "multi_label_classification", None).item() == pytest.approx(expected)
-    loss = TaskLoss("multi_label_classification")
-    assert loss({"logits": logits}, unknown).item() == pytest.approx(expected)
-    assert loss.rows(logits, unknown)[:, 1].tolist() == [2, 3, 3, 2]
-    nothing = torch.full_like(labels, -100)
-    assert sequence_loss(logits, nothing, "multi_label_classification", None).item() == 0
 
 
 def test_the_loss_of_a_split_of_questions_is_that_of_its_spans() -> None:
@@ -148,10 +121,6 @@ def sampler(seed: int, epoch: int = 0) -> ShuffledLengthGroups:
     return ShuffledLengthGroups(LengthGroupedSampler(BATCH, lengths=LENGTHS), seed, lambda: epoch)
 
 
-def batches(rows: list[int]) -> list[list[int]]:
-    return [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
-
-
 def test_the_order_follows_from_seed_and_epoch_alone() -> None:
     first = list(sampler(seed=1))
     torch.rand(7)
@@ -178,39 +147,6 @@ def grouped_trainer_of(folder: Path, batch: int, **arguments: Any) -> StarTraine
         processing_class=tokenizer,
         data_collator=DataCollatorWithPadding(tokenizer),
     )
-
-
-@pytest.mark.parametrize("shuffled", [True, False])
-def test_trainer_uses_them_unless_it_is_turned_off(shuffled: bool, tmp_path: Path) -> None:
-    trainer = grouped_trainer_of(tmp_path, BATCH)
-    trainer.shuffle_length_groups = shuffled
-
-    def read(loader: DataLoader) -> list[int]:
-        return [int(row) for batch in loader for row in batch["input_ids"][:, 0]]
-
-    loader = trainer.get_train_dataloader()
-    first = read(loader)
-    assert sorted(first) == list(range(len(LENGTHS)))
-    assert (first == list(sampler(seed=1))) == shuffled
-    if shuffled:
-        trainer.state.epoch = 1.0
-        assert read(loader) == list(sampler(seed=1, epoch=1))
-        rest = skip_first_batches(loader, 3)  # as a run that resumes within an epoch
-        trainer.state.epoch = 2.6  # as Trainer has it there
-        assert read(rest) == list(sampler(seed=1, epoch=2))[3 * BATCH :]
-
-
-@pytest.mark.parametrize("skipped", [0, 2], ids=["from the start", "from the middle"])
-def test_two_processes_share_the_batches(skipped: int) -> None:
-    def read(process: int) -> list[int]:
-        batches = DataLoader(range(len(LENGTHS)), batch_size=BATCH, sampler=sampler(seed=1, epoch=1))
-        torch.manual_seed(process)
-        loader = prepare_data_loader(batches, num_processes=2, process_index=process, even_batches=False)
-        return [int(row) for batch in skip_first_batches(loader, skipped) for row in batch]
-
-    parts = [batches(read(process)) for process in range(2)]
-    together = [row for pair in zip_longest(*parts, fillvalue=[]) for batch in pair for row in batch]
-    assert together == list(sampler(seed=1, epoch=1))[2 * skipped * BATCH :]
 
 
 def test_batches_bounded_by_tokens_hold_every_text_once_and_differ_between_epochs() -> None:
@@ -315,20 +251,6 @@ def test_of_a_saved_encoder_what_it_lacks_is_new(parsed: Callable[..., Parsed], 
     arguments = parsed(PretrainingTask, *saved, "--learning_rate=1e-3", "--encoder_learning_rate=1e-3")
     made, trainer = trainer_of(PretrainingTask, arguments, tmp_path / "again")
     assert separate_rates(made, trainer.args, trainer.model) == dict.fromkeys(known, 1e-3)
-
-
-def test_of_contextual_embeddings_the_encoder_inside_has_its_rate(
-    parsed: Callable[..., Parsed], stock_bert: Path, tmp_path: Path
-) -> None:
-    inside = (f"--embeddings_name_or_path={stock_bert}", "--embeddings_mode=contextual", *TINY_TASK)
-    groups = groups_of(parsed(ClassificationTask, *inside, *RATES), tmp_path / "run")
-    assert rates_by_part(groups, "model.embeddings.backbone.") == ({ENCODER}, {HEAD})
-    decay_alone = (f"--learning_rate={HEAD}", "--weight_decay=0.1", "--layerwise_lr_decay=0.5")
-    groups = groups_of(parsed(ClassificationTask, *inside, *decay_alone), tmp_path / "layers")
-    backbone = "model.embeddings.backbone."
-    for part, rate in (("encoder.layer.2.", HEAD), ("encoder.layer.0.", HEAD / 4), ("embeddings.", HEAD / 8)):
-        assert rates_by_part(groups, backbone + part)[0] == {rate}
-    assert rates_by_part(groups, backbone)[1] == {HEAD}
 
 
 class Poison(TrainerCallback):
