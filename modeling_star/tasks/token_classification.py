@@ -1,7 +1,7 @@
 """The task of run_ner.py: a label for every word, such as entities and parts of speech."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
