@@ -88,9 +88,20 @@ def find_keys(rows: Dataset | FirstRows, text: str, label: str | None = None) ->
     named |= {name: _SENTENCE for name in filled if name.casefold() == "id"}
     repeated = [name for name in named if 1 < len(set(filled[name])) < len(sample)]
     sentence, document = ([name for name in repeated if named[name] is kind] for kind in (_SENTENCE, _DOCUMENT))
+    if document and not sentence and any(_restarts(filled[name], filled[document[-1]]) for name in filled):
+        return None  # words have numbers: a document has several sentences, and no column says which
     if sentence or document:
         return (*document, *sentence[:1])
     return next(((name,) for name in named if len(set(filled[name])) == 1), None)
+
+
+def _restarts(numbers: list[Any], documents: list[Any]) -> bool:
+    """Whether whole numbers, three or more, count up and begin again within a document."""
+    if not all(isinstance(number, int) for number in numbers) or max(numbers) < numbers[0] + 2:
+        return False
+    follow = list(zip(pairwise(numbers), pairwise(documents), strict=True))
+    begins = [b == numbers[0] and above == below for (_, b), (above, below) in follow]
+    return any(begins) and all(b in (a + 1, numbers[0]) for (a, b), _ in follow)
 
 
 def no_keys(source: str, text: str) -> UserError:
