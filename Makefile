@@ -61,11 +61,11 @@ test-lowest:  ## the fast tests on the lowest versions of pyproject.toml, in an 
 MINUTES ?= 30
 
 soak: $(READY)  ## mutated files, random strings and kills, for 30 minutes: make soak [MINUTES=5] [SEED=...] [KINDS=kill]
-	PYTHONPATH=tests:experiments OMP_NUM_THREADS=1 $(BIN)/python tools/soak.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds $(KINDS))
+	PYTHONPATH=tests:experiments OMP_NUM_THREADS=1 $(BIN)/python experiments/soak.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds $(KINDS))
 
 SANITIZED := build/sanitized
 SANITIZE := $(CXX) -std=c++17 -O1 -g -fopenmp -Wno-psabi -fsanitize=address,undefined -fno-sanitize-recover=all \
-	tools/sanitize.cpp -o $(SANITIZED)
+	tests/sanitize.cpp -o $(SANITIZED)
 # The levels of kernels/cpu_library.py: all are compiled, and a program runs where the processor has its instructions.
 ifneq ($(filter x86_64 amd64,$(shell uname -m)),)
 LEVELS := "" "-march=x86-64-v3" "-march=x86-64-v4" "-march=x86-64-v4 -mavx512bf16 -mamx-tile -mamx-bf16" "-DEMULATED"
