@@ -2,7 +2,7 @@
 Every metric once: what each example adds to it, and the score of the sums. Training, reports, `compare` and the
 bootstrap use the same.
 
-A new metric is a line of `METRICS`; with a line of `TASKS` runs report it too.
+A new metric is a line of `METRICS`, and of `TASKS`, from which runs and `compare` take theirs.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

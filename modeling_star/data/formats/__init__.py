@@ -1,1 +1,1 @@
-"""A module for each format of files; `readers` has their table."""
+"""A module for each format of files; `data/detect.py` has their table."""
