@@ -184,7 +184,7 @@ def data_case(case: Case) -> None:
     source = rng.choice(sorted((case.samples / "formats" / shape).iterdir()))
     packed = rng.choice((None, None, None, ".gz", ".bz2"))
     content = source.read_bytes()
-    pack = {".gz": gzip.compress, ".bz2": bz2.compress}.get(packed or "")
+    pack: Any = {".gz": gzip.compress, ".bz2": bz2.compress}.get(packed or "")
     before_packing = rng.random() < 0.7
     content = mutated(rng, content) if before_packing or pack is None else content
     content = content if pack is None else pack(content)
@@ -458,12 +458,13 @@ def prepare(samples: Path) -> None:
     tiny |= {"max_position_embeddings": 24, "position_embedding_type": "learned"}
     labels = {"id2label": dict(enumerate(LABELS)), "label2id": {label: i for i, label in enumerate(LABELS)}}
     texts = [" ".join(row["tokens"]) for row in read_rows(corpora / "entities" / "train.jsonl")]
-    for name, head, kind, fields in (
+    models: tuple[tuple[str, str, Any, dict[str, Any]], ...] = (
         ("tagger", "StarTransformerForTokenClassification", "wordpiece", labels),
         ("tagger-crf", "BigTransformerForTokenClassification", "character", {**labels, "use_crf": True}),
         ("classifier", "DisanForSequenceClassification", "word", {"num_labels": 3}),
         ("reader", "StarTransformerForQuestionAnswering", "wordpiece", {}),
-    ):
+    )
+    for name, head, kind, fields in models:
         torch.manual_seed(1)
         tokenizer = train_tokenizer(texts, kind, lower_case=False, vocab_size=200)
         model_class = getattr(modeling_star, head)
@@ -474,8 +475,8 @@ def prepare(samples: Path) -> None:
             weight.data.mul_(4)
         model.save_pretrained(samples / "models" / name)
         tokenizer.save_pretrained(samples / "models" / name)
-    shape = {**tiny, "model_type": "star_transformer", "hidden_dropout_prob": 0.1, "residual": True}
-    (samples / "shape.json").write_text(json.dumps(shape, indent=2))
+    trained = {**tiny, "model_type": "star_transformer", "hidden_dropout_prob": 0.1, "residual": True}
+    (samples / "shape.json").write_text(json.dumps(trained, indent=2))
     recipe = {f"{split}_file": f"entities/{split}.jsonl" for split in ("train", "validation", "test")}
     recipe |= {"config_name": "shape.json", "tokenizer_kind": "wordpiece", "lower_case": "false", "seed": "1"}
     recipe |= {"learning_rate": "2.0e-3", "warmup_steps": "0.1", "num_train_epochs": "2", "save_total_limit": "1"}

@@ -14,6 +14,7 @@ from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 from huggingface_hub.file_download import repo_folder_name
 
+from .data.detect import ENDINGS
 from .errors import UserError
 
 
@@ -22,7 +23,7 @@ logger = logging.getLogger(__name__)
 _SECONDS = 10  # for an answer of the Hub
 _MOST_NAMES = 10_000
 # Files that the commands read; the Hub has repositories with other full stops in their names, such as bert-v1.1.
-_ENDINGS = (".json", ".jsonl", ".csv", ".tsv", ".txt", ".conll", ".parquet", ".gz", ".yaml", ".yml", ".safetensors")
+_ENDINGS = (*ENDINGS, ".gz", ".yaml", ".yml", ".safetensors")
 
 
 def check_exists(flag: str, name: str | None, kind: Literal["model", "dataset"] = "model") -> None:

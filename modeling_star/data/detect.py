@@ -40,6 +40,7 @@ _FORMATS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(CONLL, ("fasttext", "others", "conll")),
 }
 """The formats that a file may have by its ending (before `.gz`), in the order in which they are asked."""
+ENDINGS = (*_FORMATS,)
 _OTHER_ENDINGS = ("fasttext", "brat", "others")
 
 

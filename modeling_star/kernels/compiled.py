@@ -92,7 +92,7 @@ def describe(model: nn.Module) -> str:
         library = f"compiled layers with {layers.level.upper()}, else {library}"
         numbers = numbers if layers.numbers == numbers else f"{layers.numbers} in the layers, {numbers} elsewhere"
     encoders = [x for x in model.modules() if isinstance(x, StarTransformerModel | BigTransformerModel)]
-    library += "".join(f"; attention: {ops.describe(x)}" for x in encoders if not isinstance(x, _CompiledEncoder))
+    library += "".join(f"; attention: {ops.explain(x)}" for x in encoders if not isinstance(x, _CompiledEncoder))
     reason = vars(model).get("_not_compiled", "it is no compiled(model)")
     return f"library: {library}\nnumbers: {numbers}\ncompiled: {'yes' if reason is None else f'no, {reason}'}"
 
@@ -323,4 +323,4 @@ def _difference(given: Any, made: Any, name: str) -> str | None:
 
 
 def _class_name(x: Any) -> str:
-    return "None" if x is None else type(x).__name__
+    return "None" if x is None else f"{type(x).__name__} of {type(x).__module__.partition('.')[0]}"

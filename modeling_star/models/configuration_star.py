@@ -41,7 +41,7 @@ class StarTransformerConfig(EncoderConfig):
     repeated: ClassVar[tuple[str, ...]] = (*EncoderConfig.repeated, "ring_radius")
 
     head_dim: int | None = None
-    position_embedding_type: Literal["learned", "sinusoidal", "none", "ring"] = "learned"
+    position_embedding_type: Literal["learned", "sinusoidal", "none", "ring"] = "learned"  # type: ignore[assignment]
     role_bias: bool = False
     use_ring: bool = True
     ring_radius: int = 1

@@ -307,7 +307,7 @@ class ForTokenClassification(EncoderForTask):
     def build_head(self, config: EncoderConfig) -> None:
         self.dropout = head_dropout(config)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
-        self.crf: nn.Module | None = None
+        self.crf: Any = None
         if config.use_crf:
             from .crf import CrfTokenClassifierOutput, LinearChainCrf
 

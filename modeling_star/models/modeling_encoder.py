@@ -380,14 +380,15 @@ class EncoderModel(EncoderPreTrainedModel):
         record = Recorder(layout, **recorded, token_states=output_token_states)
         tokens, per_sequence = self.encode(embedded, layout, record, inputs)
         states = layout.unpack(tokens) if tokens is not None and output_token_states else None
-        output = EncoderOutput(last_hidden_state=states, **per_sequence, **record.recorded())
+        records: dict[str, Any] = record.recorded()
+        output = EncoderOutput(last_hidden_state=states, **per_sequence, **records)
         return join_pairs(output) if siamese else output
 
     def _layout(self, mask: Tensor | None, inputs: dict[str, Tensor | None], records: bool) -> TokenLayout:
         """Where the tokens lie; a `ValueError` where a sequence is longer than positions reach."""
         given = inputs["input_ids"] if inputs["inputs_embeds"] is None else inputs["inputs_embeds"]
         if mask is None and not is_traced():
-            layout = TokenLayout.full(*given.shape[:2], given.device)
+            layout = TokenLayout.full(given.shape[0], given.shape[1], given.device)
         else:
             mask = torch.ones(given.shape[:2], dtype=torch.bool, device=given.device) if mask is None else mask
             layout = TokenLayout.from_mask(mask, keep_padding=records)
@@ -413,8 +414,8 @@ class EncoderModel(EncoderPreTrainedModel):
         given, width = (ids, []) if embeds is None else (embeds, [self.embeddings.given_width()])
         shape = [*given.shape[:2]]
         if given.dim() != 2 + len(width) or [*given.shape[2:]] != width or 0 in shape:
-            needed = f"[{', '.join(map(str, ['batch', 'length', *width]))}]"
-            raise ValueError(f"The inputs have shape {[*given.shape]}; {needed} is needed, neither of them 0.")
+            axes = ", ".join(map(str, ["batch", "length", *width]))
+            raise ValueError(f"The inputs have shape {[*given.shape]}; [{axes}] is needed, neither of them 0.")
         if inputs["word_mask"] is not None and not hasattr(self.config, "max_word_length"):
             raise ValueError(f"word_mask is given, and {type(self).__name__} reads no words: omit it.")
         positions = inputs["position_ids"]

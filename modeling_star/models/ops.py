@@ -1,6 +1,7 @@
 """
 What computes attentions: the one place that chooses between PyTorch's operations, which are the reference, and faster
-ones with the same results but for rounding. An encoder asks once a forward pass, and `describe` says what was chosen.
+ones with the same results but for rounding. An encoder asks once a forward pass; `modeling_star.describe` says what
+was chosen.
 
 | operations | where |
 |:--|:--|
@@ -113,7 +114,7 @@ def uses_blocks(radius: int, layout: TokenLayout, records: bool) -> bool:
     return len(layout.lengths) * layout.max_length <= MOST_ROWS * len(layout.position)
 
 
-def describe(encoder: Any) -> str:
+def explain(encoder: Any) -> str:
     """What computes the attention of an encoder's tokens outside training, and why."""
     tokens = next(encoder.parameters())
     layout, reach = TokenLayout.full(1, 1, tokens.device), getattr(encoder.config, "reach", None)

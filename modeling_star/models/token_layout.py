@@ -319,12 +319,13 @@ def _packed_layout(mask: Tensor) -> TokenLayout:
     lengths = mask.sum(1)
     column_index = mask.flatten().nonzero().squeeze(1)
     if len(column_index) == mask.numel():
-        return TokenLayout.full(*mask.shape, mask.device)
+        return TokenLayout.full(mask.shape[0], mask.shape[1], mask.device)
     sequence_index = column_index // mask.shape[1]
     offsets = pad(lengths.cumsum(0), (1, 0))
     position = torch.arange(len(column_index), device=mask.device) - offsets[sequence_index]
     # At least one column: an empty row is padding.
-    max_length, memo = max(int(lengths.max()), 1), {"offsets": offsets}
+    max_length = max(int(lengths.max()), 1)
+    memo: Memo = {"offsets": offsets}
     return TokenLayout(
         mask, lengths, offsets[:-1], sequence_index, position, max_length, False, column_index, memo=memo
     )

@@ -87,6 +87,8 @@ class WordMatcher(nn.Module):
         for name in ("table", "continues", "alone"):
             # Copies: another model may have the same lexicon, and load_state_dict writes into buffers.
             setattr(self, name, buffers[name].to(device, copy=True) if name in buffers else None)
+        for name in ("pairs", "keys", "row_of_key"):
+            setattr(self, name, torch.full_like(getattr(self, name)[:1], -1, device=device))
         self.sort()
 
     def sort(self) -> None:

@@ -186,7 +186,11 @@ def band_kernel(
 ) -> Tensor:
     given = {name: leaves.get(name) for name in ("query", "key_value", "node", "value_bias")}
     absent = {"embedded": None, "role_bias": None}
-    sums = {"radius": candidates.reach, "exists": candidates.exists, "spans": candidates.span_matrix()}
+    sums = {
+        "radius": candidates.reach,
+        "exists": candidates.exists,
+        "spans": candidates.all_spans().to(torch.float32).contiguous(),
+    }
     return candidate_kernels.candidate_attention(**given, **absent, **sums, layout=layout, dropout_p=dropout_p)
 
 

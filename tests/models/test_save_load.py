@@ -177,7 +177,7 @@ def test_the_shape_of_a_preset_is_put_on_embeddings(mode: str, tmp_path: Path) -
     shape = modeling_star.StarTransformerConfig.from_pretrained(PRESETS[0].parent / "star-plus.json", num_labels=7)
     model = model_class.from_embeddings(tmp_path, mode=mode, config=shape, hidden_size=24, num_attention_heads=4)
     config = model.config
-    assert (config.residual, config.position_embedding_type, config.num_labels) == (True, "ring", 7)
+    assert (config.residual, config.role_bias, config.num_labels) == (True, True, 7)
     assert (config.hidden_size, config.head_dim, config.embedding_size) == (24, 6, 12)
     assert (config.vocab_size, shape.vocab_size) == (TINY["vocab_size"], 30522)
     plain = modeling_star.StarTransformerConfig(num_hidden_layers=3)
