@@ -449,8 +449,8 @@ def test_a_model_tuned_by_a_cold_process_loads_in_another(stem: str, found_again
 @pytest.mark.slow
 def test_every_head_is_named_in_the_auto_map(stem: str, found_again: dict[str, Any], saved: Path) -> None:
     module = stem.removesuffix("Transformer").lower()
-    expected = {auto: f"modeling_{module}.{stem}{ending}" for ending, auto in AUTO_CLASSES.items()}
-    expected["AutoConfig"] = f"configuration_{module}.{stem}Config"
+    expected = {auto: f"code/modeling_{module}.{stem}{ending}" for ending, auto in AUTO_CLASSES.items()}
+    expected["AutoConfig"] = f"code/configuration_{module}.{stem}Config"
     # Saved with the package, and by two processes without it one after the other.
     for folder in ("hidden-{}-ForMaskedLM-random", "again/{}-ForMaskedLM-random", "again/again/{}-Model-random"):
         config = json.loads((saved / folder.format(stem) / "config.json").read_text())
