@@ -88,11 +88,20 @@ def find_keys(rows: Dataset | FirstRows, text: str, label: str | None = None) ->
     named |= {name: _SENTENCE for name in filled if name.casefold() == "id"}
     repeated = [name for name in named if 1 < len(set(filled[name])) < len(sample)]
     sentence, document = ([name for name in repeated if named[name] is kind] for kind in (_SENTENCE, _DOCUMENT))
+    if sentence or not document:
+        document += _larger_units(filled, set(named), sentence[:1])
     if document and not sentence and any(_restarts(filled[name], filled[document[-1]]) for name in filled):
         return None  # words have numbers: a document has several sentences, and no column says which
     if sentence or document:
         return (*document, *sentence[:1])
     return next(((name,) for name in named if len(set(filled[name])) == 1), None)
+
+
+def _larger_units(filled: dict[str, list[Any]], named: set[str], sentence: list[str]) -> list[str]:
+    """Columns of documents by any name: each value is one run of rows, which may hold several sentences."""
+    runs = {name: 1 + sum(a != b for a, b in pairwise(cells)) for name, cells in filled.items()}
+    most = runs[sentence[0]] if sentence else len(next(iter(filled.values()), [])) // 2
+    return [name for name, cells in filled.items() if name not in named and 1 < len(set(cells)) == runs[name] <= most]
 
 
 def _restarts(numbers: list[Any], documents: list[Any]) -> bool:

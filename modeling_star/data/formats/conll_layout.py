@@ -251,6 +251,8 @@ def _are_no_words(sentences: _Rows, index: int) -> bool:
     """Whether a column has tags, numbers or identifiers, which repeat in a sentence, instead of words."""
     several = [{line[index] for line in lines} for lines in sentences if len(lines) > 1]
     distinct = set().union(*several)
+    if len({line[index] for lines in sentences for line in lines}) == 1 < sum(map(len, sentences)) - 1:
+        return True
     shapes = {re.sub(r"\d+", "0", value) for value in distinct}
     stays = len(several) > 1 and all(len(each) == 1 for each in several) and len(distinct) > 1
     are_tags = entity_names(distinct) is not None or distinct <= _WORD_CLASSES
@@ -263,10 +265,20 @@ def _problem(layout: Layout, sentences: _Rows, is_named: bool) -> str | None:
     of_entities = [entity_names(set(cells)) is not None for cells in zip(*lines, strict=True)]
     is_swapped = of_entities == [True, False]
     if not is_named and (layout.width > 2 or is_swapped) and _are_no_words(sentences, layout.words):
-        names = ",".join(["tags", "tokens"] if is_swapped else ["_", "tokens", *["_"] * (layout.width - 3), "tags"])
+        names = ",".join(_likely_names(layout, sentences))
         return (
             f"has no words in column {layout.words + 1}, such as {lines[0][layout.words]!r}. Name those of words and "
             f"tags, and skip others with _: `--column_names {names}`"
+        )
+    if brackets := [tag for tag in layout.kinds if re.fullmatch(r"\(.+\*|\*\)", tag)]:
+        return (
+            f"has the brackets of CoNLL-2012 for tags, such as {brackets[0]!r}. Write a tag per word: B-x, I-x or O."
+        )
+    texts = [line[layout.words] for line in lines if layout.separator == "\t" and not layout.split]
+    if 2 * sum(" " in text.strip() for text in texts) >= len(lines) > 1 and not layout.are_entities:
+        return (
+            f"has texts in column {layout.words + 1}, such as {texts[0]!r:.60}, and not a word per line. Texts with "
+            "labels are in a file that ends in .tsv: rename it."
         )
     cells = list(chain.from_iterable(lines)) if layout.separator is None and layout.width > 1 else []
     if cells and any(all(mark in cell[1:-1] for cell in cells) for mark in "/|_"):
@@ -281,6 +293,14 @@ def _problem(layout: Layout, sentences: _Rows, is_named: bool) -> str | None:
             "many words as tags in each line."
         )
     return None
+
+
+def _likely_names(layout: Layout, sentences: _Rows) -> list[str]:
+    """Names of columns to write: the first that may be words, and the main tags of the others."""
+    columns = [[line[index] for lines in sentences for line in lines] for index in range(layout.width)]
+    words = next((index for index in range(layout.width) if not _are_no_words(sentences, index)), layout.width - 1)
+    tags = _main_tags(columns, [index for index in range(layout.width) if index != words], [])
+    return ["tokens" if index == words else "tags" if index == tags else "_" for index in range(layout.width)]
 
 
 def are_tags(values: Sequence[str]) -> bool:

@@ -136,6 +136,8 @@ def _rows_of(item: Any) -> list[Any]:
     rows = item.get("data") if isinstance(item, dict) else None
     if isinstance(rows, list) and all(isinstance(row, dict) for row in rows):
         return rows
+    if isinstance(item, dict) and _are_columns(list(item.values())):
+        return [dict(zip(item, cells, strict=True)) for cells in zip(*item.values(), strict=True)]
     if not (isinstance(item, dict) and item and all(isinstance(cells, dict) and cells for cells in item.values())):
         return []
     if all(map(str.isdecimal, item)):
@@ -144,6 +146,13 @@ def _rows_of(item: Any) -> list[Any]:
     if any(numbers != columns[0] for numbers in columns) or not all(map(str.isdecimal, columns[0])):
         return []
     return [{name: cells[number] for name, cells in item.items()} for number in columns[0]]
+
+
+def _are_columns(values: list[Any]) -> bool:
+    """Whether the values of an object are lists as long as each other, one of texts: not the words of one text."""
+    if not values or not all(isinstance(cells, list) and len(cells) == len(values[0]) > 1 for cells in values):
+        return False
+    return any(2 * sum(isinstance(cell, str) and " " in cell for cell in cells) > len(cells) for cells in values)
 
 
 def _rows_with_halves(file: DataFile) -> list[int]:
