@@ -38,6 +38,7 @@ FLAGS_ONLY = {
 }
 NOT_RUN = {
     "git clone": "a placeholder",
+    "python -m venv": "the tests run in an environment",
     "pip install": "needs a network; the tests run in what it installs",
     "uv pip install": "needs a network; the tests run in what it installs",
     "npm install": "needs a network; tests/real/test_web.py runs it",
@@ -251,7 +252,8 @@ def test_the_lines_in_readme_are_of_the_table() -> None:
 
 @pytest.mark.slow
 def test_every_line_of_advice_runs(scripts: ScriptRunner) -> None:
-    write_data(scripts.folder)
+    if not (scripts.folder / "corpora").exists():  # of the commands before
+        write_data(scripts.folder)
     vectors = [f"{character} " + " ".join(["0.1"] * 200) for character in "我们去年搬到了奥斯陆电影很好看"]
     (scripts.folder / "VECTORS.txt").write_text("\n".join(vectors) + "\n", encoding="utf-8")
     write_bert(scripts.folder / "bert", ["A fine film .", "Maria Keller moved to Oslo ."], layers=6)
