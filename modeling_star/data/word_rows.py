@@ -100,7 +100,10 @@ def find_keys(rows: Dataset | FirstRows, text: str, label: str | None = None) ->
 def _larger_units(filled: dict[str, list[Any]], named: set[str], sentence: list[str]) -> list[str]:
     """Columns of documents by any name: each value is one run of rows, which may hold several sentences."""
     runs = {name: 1 + sum(a != b for a, b in pairwise(cells)) for name, cells in filled.items()}
-    most = runs[sentence[0]] if sentence else len(next(iter(filled.values()), [])) // 2
+    half = len(next(iter(filled.values()), [])) // 2
+    most = runs[sentence[0]] if sentence else half
+    if most > half:  # the rows of sentences do not follow each other, which `check_order` refuses
+        return []
     return [name for name, cells in filled.items() if name not in named and 1 < len(set(cells)) == runs[name] <= most]
 
 
