@@ -74,7 +74,7 @@ class Project:
                         yield alias.asname or alias.name, (whole if whole in self.text else source, alias.name)
 
     def arrows(self) -> Counter[Place]:
-        """How many imports lead from one package to another; a file beside the packages is one of its own."""
+        """How many imports lead from one package to another; a file outside them is a package of its own."""
         pairs = [(one.split(".")[1:2], other.split(".")[1:2]) for one in self.text for other in self.plain[one]]
         return Counter((one[0], other[0]) for one, other in pairs if one and other and one != other)
 

@@ -100,10 +100,10 @@ class StarEstimator(BaseEstimator):
     What both estimators share. A fitted one holds the files of its model, and so do its pickles and copies.
 
     Args:
-        model_name_or_path: a saved model to fine-tune; `None`: a fresh star-plus.
+        model_name_or_path: a saved model to fine-tune; `None`: a new star-plus.
         config_overrides: configuration fields to set, such as "hidden_size=128,use_crf=false".
         num_train_epochs: passes over the training data.
-        learning_rate: peak; `None`: 5e-4 for a fresh model, 5e-5 for a saved one.
+        learning_rate: peak; `None`: 5e-4 for a new model, 5e-5 for a saved one.
         batch_size: texts per update.
         validation_fraction: part of the texts that is held out to choose the best epoch; 0 keeps the last one.
         seed: of the weights, the order of the texts and dropout.
@@ -277,7 +277,7 @@ class StarEstimator(BaseEstimator):
         self._warnings = 0 if self.verbose else warned.count
 
     def _report(self, score: str) -> None:
-        """Print the score on the held-out part, beside that of TF-IDF, and the number of warnings."""
+        """Print the score on the held-out part, with that of TF-IDF, and the number of warnings."""
         parts = []
         if f"eval_{score}" in self.results_:
             lines = baseline_lines(self.results_, score)
@@ -290,8 +290,7 @@ class StarEstimator(BaseEstimator):
 
 class StarClassifier(ClassifierMixin, StarEstimator):
     """
-    A text classifier: an encoder with fresh weights with which TF-IDF votes, or any saved model, behind scikit-learn's
-    interface.
+    A text classifier: a new encoder in an ensemble with TF-IDF, or any saved model, behind scikit-learn's interface.
 
     The parameters are those of `StarEstimator`, and:
 
@@ -353,7 +352,7 @@ class StarClassifier(ClassifierMixin, StarEstimator):
         unlabeled: Iterable[str] | None = None,
     ) -> "StarClassifier":
         """
-        Train from the beginning, and print the validation accuracy beside that of TF-IDF.
+        Train from the beginning, and print the validation accuracy with that of TF-IDF.
 
         Args:
             texts: a list, an array, or a column of a DataFrame, `[n]`.

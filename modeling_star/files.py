@@ -44,7 +44,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], o
 
 
 REPORT = "report"
-"""The folder, in that of a run, with its scores, plots, predictions and mistakes. The model is beside it."""
+"""The folder, in that of a run, with its scores, plots, predictions and mistakes. The model is in the folder above."""
 
 
 def find_report(folder: Path, name: str) -> Path:

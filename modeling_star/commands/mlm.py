@@ -4,7 +4,7 @@ Pretrain an encoder by masked language modelling on running text, with documents
 With a recipe; the command line overrides it:
     modeling-star mlm mlm_english --train_file articles*.txt.gz ...
 
-A fresh star-plus on your own files, with a tokenizer trained on them:
+A new star-plus on your own files, with a tokenizer trained on them:
     modeling-star mlm --train_file a.txt b.jsonl.gz --validation_file dev.txt --output_dir outputs/mine \\
         --tokenizer_kind wordpiece --mask_unit whole_word --num_train_epochs 10 --per_device_train_batch_size 32
 

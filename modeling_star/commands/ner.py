@@ -4,7 +4,7 @@ Fine-tune a tagger: entities, parts of speech, or any label for each token.
 With a recipe; the command line overrides it:
     modeling-star tag conll2003 --train_file train.jsonl.gz ...
 
-A fresh star-plus on your own files, with a tokenizer trained on them (--tokenizer_kind character for Chinese;
+A new star-plus on your own files, with a tokenizer trained on them (--tokenizer_kind character for Chinese;
 --config_name star-base is the paper's form); it reads the spelling of words, and for entities it has a CRF:
     modeling-star tag --train_file train.conll --validation_file dev.conll --test_file test.conll \\
         --output_dir outputs/mine --num_train_epochs 10 --per_device_train_batch_size 32
@@ -14,7 +14,7 @@ On top of a BERT, or any saved model of transformers:
         --config_overrides hidden_size=768,num_attention_heads=12
     ... --model_name_or_path bert-base-cased
 
-Without the CRF that a fresh tagger of entities has, and without characters:
+Without the CRF that a new tagger of entities has, and without characters:
     ... --config_overrides use_crf=false,char_features=false
 
 A small model that learns from a fine-tuned one, also on unlabelled texts (docs/distillation.md):

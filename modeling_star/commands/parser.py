@@ -30,7 +30,7 @@ RECIPE_KEYS = frozenset(
 }
 # Keys of recipes of the command `distill`, which were about the choice between `glue` and `ner`.
 IGNORED_KEYS = frozenset(("task",))
-# What a recipe says about a fresh model; a saved model has its own shape, embeddings and tokenizer.
+# What a recipe says about a new model; a saved model has its own shape, embeddings and tokenizer.
 FRESH_MODEL = frozenset(
     ("model_type", "config_name", "config_overrides", "embeddings_name_or_path", "embeddings_mode")
 ) | {"freeze_embeddings", "tokenizer_kind", "lower_case", "vocab_size", "vocabulary_from", "word_vectors"}
@@ -83,7 +83,7 @@ training:
   --output_dir DIR                     output folder (default: outputs/SCRIPT)
   --do_train --do_eval --do_predict    do only these (default: everything there is data for)
   --num_train_epochs N                 passes over the training data (default: 3)
-  --learning_rate X                    peak (default: 0.0005 for a fresh model, 5e-05 for a saved one)
+  --learning_rate X                    peak (default: 0.0005 for a new model, 5e-05 for a saved one)
   --per_device_train_batch_size N      examples per process and step (default: {per_device_train_batch_size})
   --gradient_accumulation_steps N      steps per update (default: 1)
   --warmup_steps X                     number of steps, or below 1 a fraction of all (default: {warmup_steps})

@@ -4,7 +4,7 @@ Fine-tune a model for extractive question answering: the span of a context that 
 With a recipe; the command line overrides it:
     modeling-star qa drcd --train_file train.jsonl.gz ...
 
-A fresh star-plus on your own files, in SQuAD's json or with one question per line; it reads contexts of any
+A new star-plus on your own files, in SQuAD's json or with one question per line; it reads contexts of any
 length in one window:
     modeling-star qa --train_file train.json --validation_file dev.json --output_dir outputs/mine \\
         --config_overrides position_embedding_type=ring --num_train_epochs 5

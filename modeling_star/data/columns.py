@@ -320,7 +320,7 @@ def _first(
             f"The first line, {listed(splits)}, looks like a row. If there is no header line, write {header}"
         )
     if len(example.column_names) == 1 and flag == "--label_column_name":
-        raise UserError(f"There is no column beside {listed(splits)}. Add a column of labels, such as 'label'.")
+        raise UserError(f"There is no other column than {listed(splits)}. Add a column of labels, such as 'label'.")
     raise UserError(
         f"No column of {listed(splits)} has a known name. Name it{suggested(example, flag, used, pairs)}; without a "
         f"header line, name all: {header}"

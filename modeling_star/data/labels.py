@@ -181,7 +181,7 @@ def label_ids(
 ) -> tuple[tuple[str, ...], dict[str, int]]:
     """
     The label list, and the id of every name, by the names in each split, those of a `ClassLabel` in their order, and a
-    saved model's, whose default names (`has_names`) stand for whole numbers, or are replaced by as many in the data.
+    saved model's, whose default names (`has_names`) mean whole numbers, or are replaced by as many in the data.
     """
     present = {name for split in names.values() for name in split}
     for split, here in names.items():

@@ -28,7 +28,7 @@ MOST_LABELS = 25
 BLUE, ORANGE, GREEN = "#2a6fbb", "#d9782d", "#3c8d5a"
 # The first font that is installed draws Chinese labels; without one they appear as boxes.
 _CJK_FONTS = ["Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Zen Hei", "PingFang SC", "SimHei"]
-# Timings and counters that Trainer and the scripts log beside the metrics.
+# Timings and counters that Trainer and the scripts log with the metrics.
 _NOT_METRICS = re.compile(r"(^|_)(runtime|per_second|loss|epoch|samples|time)$|(^|_)mem_")
 
 

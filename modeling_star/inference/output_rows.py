@@ -1,5 +1,5 @@
 """
-Rows of an output file: the columns of the input, and beside them what was predicted.
+Rows of an output file: the columns of the input, then what was predicted.
 
     review, stars                      ->  review, stars, label, score                          .csv, .tsv
                                        ->  index, text, found, review, stars, label, score      .jsonl, .parquet

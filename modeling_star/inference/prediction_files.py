@@ -294,7 +294,7 @@ def _types(columns: OutputColumns, predictor: "Predictor") -> dict[str, Any]:
 
 
 def _join(parts: Sequence[Path], columns: OutputColumns, output: Path, folder: Path) -> None:
-    """Write the rows of some parts into the output, whole or not at all; nothing of a killed process is beside it."""
+    """Write the rows of some parts into the output, whole or not at all; nothing of a killed process is left."""
     joined = folder / f"joined{output.suffix}"
     with open(joined, "wb") as file:
         if output.suffix == ".parquet":

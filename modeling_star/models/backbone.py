@@ -27,7 +27,7 @@ def first_position(config: PreTrainedConfig) -> int:
 
 
 def build_backbone(config: PreTrainedConfig) -> PreTrainedModel:
-    """The encoder of `config` with fresh weights, without a pooler, which nothing would train."""
+    """The encoder of `config` with random weights, without a pooler, which nothing would train."""
     if type(config) not in MODEL_MAPPING or config.is_encoder_decoder:
         raise ValueError(
             f"backbone_config is a {type(config).__name__}; the configuration of an encoder such as BERT is needed: "

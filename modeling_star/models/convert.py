@@ -59,7 +59,7 @@ class _Family:
 
     Args:
         heads: the heads that are taken, by the name of our head's class, which ends that of the Auto class for theirs;
-            modules of ours, and their names beside theirs.
+            modules of ours, and their names with theirs.
         layers: the list of layers.
         layer, embeddings: modules of ours, and their names in a layer and in the embeddings.
         fields: fields of our configuration, and their names in the encoder's.

@@ -248,7 +248,7 @@ class EncoderPreTrainedModel(PreTrainedModel):
         **fields: Any,
     ) -> "EncoderPreTrainedModel":
         """
-        A fresh model on pretrained embeddings. Once saved, it does not need their source.
+        A new model on pretrained embeddings. Once saved, it does not need their source.
 
         Args:
             name_or_path: an encoder such as "bert-base-chinese" (a Hub name or a folder); with mode="vectors", a

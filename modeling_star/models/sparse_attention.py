@@ -106,7 +106,7 @@ def relay_mix_over_parts(
     query: Tensor, relay: Tensor | None, tokens: Tensor, layout: TokenLayout, dropout_p: float
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """
-    As `attention.relay_mix`, of packed tokens: beside one long text nearly all of the rows `[b, m, d]` is padding.
+    As `attention.relay_mix`, of packed tokens: with one long text nearly all of the rows `[b, m, d]` is padding.
     Sparse rows are of float32 or float64.
     """
     return in_float32(_mix_over_parts, query, relay, tokens, layout, dropout_p)

@@ -34,7 +34,7 @@ class WordVectors(nn.Module):
     where there is none. Words and vectors are saved with the model.
 
     Args:
-        config: of any encoder. `word_vector_count` and `word_table_size` are 0 in a fresh model, which knows no words
+        config: of any encoder. `word_vector_count` and `word_table_size` are 0 in a new model, which knows no words
             before `load`.
 
     Attributes:

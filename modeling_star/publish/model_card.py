@@ -1,4 +1,4 @@
-"""Model cards: README.md beside a trained model, filled with the measured numbers."""
+"""Model cards: README.md of a trained model, filled with the measured numbers."""
 
 import importlib.metadata
 import json

@@ -94,7 +94,7 @@ def command_messages(
         folder = output if output is None or os.path.isdir(output) else output.resolve().parent
         message = " ".join(str(error).split())
         if folder is not None and not isinstance(error, UserError) and _is_full(error, folder):
-            message = f"the disk of {folder} is full ({error}). {next_time()} Make room first."
+            message = f"the disk of {folder} is full ({error}). {next_time()} Free some space first."
         elif isinstance(error, ModuleNotFoundError) and error.name is not None:
             message = missing_package(error)
         elif not isinstance(error, (UserError, OSError, ImportError)):

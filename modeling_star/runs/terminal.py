@@ -127,7 +127,7 @@ def peak_memory() -> int:
 
 def closing_lines(task: Task, training: TrainingArguments, seeds: list[int], results: Mapping[str, Any]) -> list[str]:
     """
-    What a finished run prints last, at most ten lines: scores beside those of the baseline, files, the next command.
+    What a finished run prints last, at most ten lines: scores with those of the baseline, files, the next command.
     """
     folder = Path(training.output_dir)
     model = folder if len(seeds) == 1 else folder / f"seed-{seeds[0]}"

@@ -1,6 +1,6 @@
 """
 TF-IDF of a classification task, by one linear model (tfidf_terms.py): a member of an ensemble with the trained
-encoder, the baseline beside every classifier, and, with a share of 1, the model of `--model_type tfidf`.
+encoder, the baseline of every classifier, and, with a share of 1, the model of `--model_type tfidf`.
 """
 
 import logging

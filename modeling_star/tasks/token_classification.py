@@ -89,7 +89,7 @@ class TaggingTask(Task[TaggingArguments]):
 
     def _fresh_defaults(self) -> dict[str, Any]:
         """
-        Of a fresh tagger of entities a CRF, with constraints unless the training labels break them. Of a fresh tagger
+        Of a new tagger of entities a CRF, with constraints unless the training labels break them. Of a new tagger
         whose shape and embeddings the arguments leave open, characters, unless the words are single ones.
         """
         arguments = self.model_args

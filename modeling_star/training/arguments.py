@@ -27,10 +27,10 @@ class ModelArguments:
     _argument_group_name = "model, tokenizer and embeddings"
     ignore_mismatched_sizes = False  # a flag of the scripts whose data have labels
 
-    model_name_or_path: str | None = flag("Saved model to fine-tune; it replaces a recipe's fresh model.")
-    model_type: str | None = flag(f"Type of a fresh model: {_TYPES}, in the paper's form.")
+    model_name_or_path: str | None = flag("Saved model to fine-tune; it replaces a recipe's new model.")
+    model_type: str | None = flag(f"Type of a new model: {_TYPES}, in the paper's form.")
     config_name: str | None = flag(
-        "Configuration of a fresh model: a file, or a name such as star-base, the paper's form; without it or "
+        "Configuration of a new model: a file, or a name such as star-base, the paper's form; without it or "
         "--model_type, star-plus-2."
     )
     config_overrides: str | None = flag("Configuration fields to set, such as hidden_size=192,use_crf=false.")
@@ -40,7 +40,7 @@ class ModelArguments:
     )
     lower_case: bool = flag("Lower-case the text in a trained tokenizer.", True)
     vocab_size: int = flag("Maximum vocabulary size of a trained tokenizer.", 30000)
-    embeddings_name_or_path: str | None = flag("Embeddings of a fresh model: a BERT or a file of word vectors.")
+    embeddings_name_or_path: str | None = flag("Embeddings of a new model: a BERT or a file of word vectors.")
     embeddings_mode: Literal["static", "contextual", "vectors"] = flag(
         "Use a BERT's word embeddings (static), a BERT's output (contextual), or a file of word vectors (vectors).",
         "static",
@@ -61,7 +61,7 @@ class ModelArguments:
 class ClassificationModelArguments(ModelArguments):
     """Model, tokenizer and embeddings of a classifier."""
 
-    model_type: str | None = flag(f"Type of a fresh model: {_TYPES}, in the paper's form, or tfidf.")
+    model_type: str | None = flag(f"Type of a new model: {_TYPES}, in the paper's form, or tfidf.")
     ignore_mismatched_sizes: bool = flag("Replace a head whose size differs from the data's labels.", False)
 
 
@@ -159,7 +159,7 @@ class ClassificationArguments(TeacherArguments):
         "TF-IDF with logistic regression votes with the encoder, in one model; by default where no model, shape or "
         "embeddings are named, or the named model has such a vote, which is then fitted to the new texts."
     )
-    tfidf_baseline: bool = flag("Compare with TF-IDF and logistic regression, fitted beside in seconds.", True)
+    tfidf_baseline: bool = flag("Compare with TF-IDF and logistic regression, fitted in seconds.", True)
 
     def __post_init__(self) -> None:
         if self.task_name and not (self.dataset_name or self.train_file or self.validation_file or self.test_file):

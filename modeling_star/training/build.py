@@ -44,7 +44,7 @@ _CHANGED_BY_SAVING = (
     *("transformers_version", "architectures", "auto_map", "dtype", "torch_dtype", "_name_or_path", "name_or_path"),
     *("use_cache", "problem_type", "task_specific_params", "tfidf_terms", "tfidf_max_length"),
 )
-# A fresh model that neither --model_type nor --config_name describes: configuration/models/star-plus-2.json.
+# A new model that neither --model_type nor --config_name describes: configuration/models/star-plus-2.json.
 STAR_PLUS: dict[str, Any] = {
     "position_embedding_type": "none",
     "role_bias": True,
@@ -71,7 +71,7 @@ _FEWEST_USED = 0.9  # share of the embeddings that a model's own tokenizer uses;
 
 
 def build_parts(task: Task) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
-    """The tokenizer and the model of a task: loaded, or trained and fresh."""
+    """The tokenizer and the model of a task: loaded, or trained and new."""
     arguments = task.model_args
     names = list(task.labels.get("id2label", {}).values())
     is_choice = task.labels.get("problem_type") != "multi_label_classification"
@@ -135,7 +135,7 @@ def make_tokenizer(task: Task) -> PreTrainedTokenizerBase:
 
 
 def make_model(task: Task, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """Load the saved model that the arguments name, or build a fresh one for this tokenizer."""
+    """Load the saved model that the arguments name, or build a new one for this tokenizer."""
     arguments, head = task.model_args, task.head
     overrides = parse_overrides(arguments.config_overrides)
     if overrides.get("use_crf") and head != "AutoModelForTokenClassification":
@@ -157,7 +157,7 @@ def make_model(task: Task, tokenizer: PreTrainedTokenizerBase) -> PreTrainedMode
         return model
     for flag in ("embeddings_name_or_path", "config_name", "model_type", "word_vectors"):
         if getattr(arguments, flag) is not None:
-            raise UserError(f"--{flag} is for a fresh model, and --model_name_or_path names a saved one: omit it.")
+            raise UserError(f"--{flag} is for a new model, and --model_name_or_path names a saved one: omit it.")
     model, task.new_parameters = saved_model(head, task.labels, arguments)
     if task.new_parameters:
         names = textwrap.shorten(", ".join(sorted(task.new_parameters)), width=200, placeholder=" ...")
@@ -262,7 +262,7 @@ def fresh_model(
     defaults: dict[str, Any] | None = None,
 ) -> PreTrainedModel:
     """
-    A model with fresh weights, on given or random embeddings.
+    A model with random weights, on given or random embeddings.
 
     What the tokenizer says of the vocabulary wins over the configuration's file, fields of the arguments over both,
     and `labels` over all; `defaults` are for fields that nothing else sets and such a model has. Learned positions

@@ -85,7 +85,7 @@ def config_fields(name: str) -> dict[str, Any]:
 
 
 def saved_config(arguments: ModelArguments) -> PreTrainedConfig | None:
-    """The configuration of a saved model whose head is kept; `None` for a fresh model or head."""
+    """The configuration of a saved model whose head is kept; `None` for a new model or head."""
     if arguments.model_name_or_path is None or arguments.ignore_mismatched_sizes:
         return None
     with loading("--model_name_or_path", arguments.model_name_or_path):

@@ -52,7 +52,7 @@ class Task(ABC, Generic[DataArgs]):
         metrics: have the fields `task`, `metric_for_best_model` and the method `score_names`.
         labels: the label fields of the model's configuration.
         input_columns: those that the model reads.
-        config_defaults: fields of a fresh model's configuration that suit the task.
+        config_defaults: fields of a new model's configuration that suit the task.
         needs_types: whether token types distinguish two texts, for models that embed or split by them.
         found: facts about the data that the reader of a saved model needs, kept with the arguments.
         saved_options: default arguments of this package's own inference call, saved in the model's configuration.
@@ -60,7 +60,7 @@ class Task(ABC, Generic[DataArgs]):
         sample_counts: facts about the training data for all_results.json.
 
     Attributes that building sets:
-        new_parameters: those of the last model built that were not saved; `None`: it is fresh.
+        new_parameters: those of the last model built that were not saved; `None`: it is new.
     """
 
     head: str

@@ -58,7 +58,7 @@ def separate_rates(task: Any, training: TrainingArguments, model: PreTrainedMode
 
 
 def pretrained_parameters(model: PreTrainedModel, new: Iterable[str] | None) -> list[str]:
-    """The names of a model's pretrained parameters: not those that were not saved, `new`, which is `None` if fresh."""
+    """Names of the pretrained parameters of a model: all but `new`; of a new model (`None`) those of its backbone."""
     names = [name for name, _ in model.named_parameters()]
     if new is not None:
         new = set(new)

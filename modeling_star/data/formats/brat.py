@@ -53,7 +53,7 @@ def _read_brat(path: Path) -> SpanFile:
     for spans_of in paths:
         text_path = spans_of.with_suffix(".txt")
         if not text_path.is_file():
-            raise UserError(f"{spans_of} has no text beside it: {text_path.name}. Copy it there.")
+            raise UserError(f"{spans_of} has no text in its folder: {text_path.name}. Copy it there.")
         with reading(text_path), open_bytes(text_path) as content:
             text = content.read().decode("utf-8")  # with \r\n, which brat counts as two characters
         name = str(spans_of.relative_to(path)) if path.is_dir() else spans_of.name

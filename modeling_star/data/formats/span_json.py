@@ -232,7 +232,7 @@ _Part = tuple[int, int, Any, Any]
 def span_parts(value: Any, text: str = "") -> list[_Part]:
     """
     The start, end, label and surface of each part of a span, such as {"start": 0, ...}, [0, 4, "PER"] or ["Mira",
-    "PER", 0, 4], whose surface is told from the label by the text; none for other values.
+    "PER", 0, 4], of which that in the text is the surface; none for other values.
     """
     if isinstance(value, list):
         cells = [cell for part in value[:4] for cell in (part if isinstance(part, list) else [part])]
