@@ -226,7 +226,7 @@ def length_limit(tokenizer: PreTrainedTokenizerBase, max_seq_length: int | None)
     if max_seq_length is None:
         return most
     if max_seq_length <= tokenizer.num_special_tokens_to_add(pair=True):
-        raise ValueError(f"max_seq_length={max_seq_length} leaves no token but the special ones.")
+        raise ValueError(f"max_seq_length={max_seq_length} leaves no room for more than the special tokens.")
     if most is not None and max_seq_length > most:
         logger.warning(
             f"max_seq_length={max_seq_length} exceeds the tokenizer's model_max_length={most}; using {most}."

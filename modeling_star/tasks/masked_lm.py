@@ -217,7 +217,7 @@ class PretrainingTask(Task[TextArguments]):
         """The blocks of a split. Masks are those of evaluation; `prepare_trainer` gives training its own."""
         assert limit is not None  # max_seq_length has a default
         if limit <= tokenizer.num_special_tokens_to_add():
-            raise UserError(f"--max_seq_length {limit} leaves no token but the special ones: write 128")
+            raise UserError(f"--max_seq_length {limit} leaves no room for more than the special tokens: write 128")
         self.size, self.tokenizer = limit, tokenizer
         documents, is_packed = self.data.splits[split], self.data_args.packing
         pieces = to_pieces(documents, PieceEncoder(tokenizer, self.data.text_column, limit), split)
