@@ -136,8 +136,7 @@ def _fit(task: Task, rows: Mapping[str, Rows], labels: Mapping[str, np.ndarray])
     names = tuple(task.data.label_list)
     weights = class_weights(task.run_args.class_weights, names, task.data.counts("train"))
     by_class = None if weights is None else dict(enumerate(weights.tolist()))
-    given = (rows["train"], labels["train"], rows["validation"], labels["validation"])
-    return fit_terms(*given, len(names), longest, by_class)
+    return fit_terms(rows["train"], labels["train"], len(names), longest, by_class)
 
 
 def _scores(task: Task, split: str, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:

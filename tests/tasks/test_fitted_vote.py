@@ -25,6 +25,9 @@ from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.tasks.tfidf_terms import calibrated, fit_terms, linear_logits, log_loss
 
 
+NOTHING = tuple(torch.zeros(0) for _ in range(4))
+
+
 def some_texts(count: int, seed: int, kinds: int = 2) -> tuple[list[list[int]], np.ndarray]:
     """Ids of texts, in which each class prefers tokens and pairs of tokens of its own."""
     chance = random.Random(seed)
@@ -38,14 +41,18 @@ def some_texts(count: int, seed: int, kinds: int = 2) -> tuple[list[list[int]], 
 
 
 @pytest.mark.parametrize("kinds", [2, 3])
-def test_the_fit_is_that_of_scikit_learn_on_its_own_features(kinds: int) -> None:
-    (train, labels), (validation, expected) = some_texts(90, 0, kinds), some_texts(30, 1, kinds)
-    terms = fit_terms(train, labels, validation, expected, kinds, 2)
+@pytest.mark.parametrize("sublinear", [True, False])
+@pytest.mark.parametrize("length", [1, 12], ids=["few values", "many values"])
+def test_the_fit_is_that_of_scikit_learn_on_its_own_features(kinds: int, sublinear: bool, length: int) -> None:
+    train, labels = some_texts(90, 0, kinds)
+    train = [text * length for text in train]
+    terms = fit_terms(train, labels, kinds, 2, like=TfidfTerms(*NOTHING, sublinear=sublinear, strength=3.0))
 
     vectorizer = TfidfVectorizer(
-        ngram_range=(1, 2), sublinear_tf=True, min_df=2, max_df=len(train) - 1, token_pattern=r"\d+"
+        ngram_range=(1, 2), sublinear_tf=sublinear, min_df=2, max_df=len(train) - 1, token_pattern=r"\d+"
     )
     features = vectorizer.fit_transform([" ".join(map(str, text)) for text in train])
+    validation, expected = some_texts(30, 1, kinds)
     held_out = vectorizer.transform([" ".join(map(str, text)) for text in validation])
     assert len(terms.keys) == features.shape[1]
     has_term = features.toarray() > 0
@@ -54,29 +61,34 @@ def test_the_fit_is_that_of_scikit_learn_on_its_own_features(kinds: int) -> None
         inside, outside = (has_term[labels == label].sum(0) + 1, has_term[labels != label].sum(0) + 1)
         ratios.append(np.abs(np.log(inside / inside.sum()) - np.log(outside / outside.sum())))
     scale = 0.5 + np.max(ratios, axis=0)
-    fits = [
-        LogisticRegression(C=strength, max_iter=1000).fit(features.multiply(scale), labels)
-        for strength in tfidf_terms.STRENGTHS
-    ]
-    probabilities = [fit.predict_proba(held_out.multiply(scale)) for fit in fits]
-    losses = [-np.log(each[np.arange(len(expected)), expected]).mean() for each in probabilities]
+    fit = LogisticRegression(C=3.0, max_iter=1000).fit(features.multiply(scale), labels)
     found = softmax(linear_logits(terms, validation), axis=-1)
-    assert found == pytest.approx(probabilities[int(np.argmin(losses))], abs=0.01)
+    assert found == pytest.approx(fit.predict_proba(held_out.multiply(scale)), abs=0.01)
     assert (found.argmax(1) == expected).mean() > 0.7
+
+
+def test_cross_validation_chooses_the_settings_with_the_least_loss_on_held_out_texts() -> None:
+    (train, labels), (held_out, expected) = some_texts(200, 0), some_texts(400, 1)
+    settings = [(sublinear, strength) for sublinear in (True, False) for strength in tfidf_terms.STRENGTHS]
+    fits = [
+        fit_terms(train, labels, 2, 2, like=TfidfTerms(*NOTHING, sublinear=sublinear, strength=strength))
+        for sublinear, strength in settings
+    ]
+    losses = [log_loss(linear_logits(terms, held_out), expected) for terms in fits]
+    chosen = fit_terms(train, labels, 2, 2)
+    loss = losses[settings.index((chosen.sublinear, chosen.strength))]
+    assert loss < min(losses) + 0.1 * (max(losses) - min(losses))
 
 
 def test_several_labels_have_a_regression_each() -> None:
     (train, classes), (validation, expected) = some_texts(90, 0, 3), some_texts(30, 1, 3)
 
-    def labels_of(classes: np.ndarray) -> np.ndarray:
-        rows = np.zeros((len(classes), 5))
-        rows[:, 0], rows[:, 1], rows[:, 2] = classes == 0, classes != 1, -100
-        rows[:, 3], rows[:, 4] = 0, 1
-        rows[::3, 2] = classes[::3] == 2
-        rows[1::3, 2] = classes[1::3] == 2
-        return rows
-
-    terms = fit_terms(train, labels_of(classes), validation, labels_of(expected), 5, 2)
+    rows = np.zeros((len(classes), 5))
+    rows[:, 0], rows[:, 1], rows[:, 2] = classes == 0, classes != 1, -100
+    rows[:, 3], rows[:, 4] = 0, 1
+    rows[::3, 2] = classes[::3] == 2
+    rows[1::3, 2] = classes[1::3] == 2
+    terms = fit_terms(train, rows, 5, 2)
     found = expit(linear_logits(terms, validation))
     assert ((found[:, 0] > 0.5) == (expected == 0)).mean() > 0.7
     assert ((found[:, 1] > 0.5) == (expected != 1)).mean() > 0.7
@@ -89,7 +101,7 @@ def test_an_encoder_that_is_too_certain_is_cooled_and_has_its_share(several: boo
     generator = np.random.default_rng(0)
     truth = generator.integers(0, 2, 400)
     expected = np.stack([1 - truth, truth], 1) if several else truth
-    terms = TfidfTerms(*(torch.zeros(0) for _ in range(4)))
+    terms = TfidfTerms(*NOTHING)
 
     def logits(accuracy: float, size: float) -> np.ndarray:
         right = np.where(generator.random(400) < accuracy, 1, -1) * (2 * truth - 1)
