@@ -38,7 +38,6 @@ def train(model: Any, data: ClassificationArguments, run: Any, training: Any) ->
     from ..runs.run import run_script
     from ..tasks.distillation import DistillClassificationTask
     from ..tasks.sequence_classification import ClassificationTask
-    from ..tasks.tfidf import run_tfidf
 
     task = ClassificationTask if data.teacher is None else DistillClassificationTask
-    run_script(task, model, data, run, training, baselines={"tfidf": run_tfidf})
+    run_script(task, model, data, run, training)

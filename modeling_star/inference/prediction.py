@@ -229,6 +229,21 @@ class Predictor:
         """
         return self._predict(texts)
 
+    def labels(self, texts: Sequence[Text]) -> list[Any]:
+        """
+        The best label of each text, as a column of a table: of several labels those that are predicted, a list, and of
+        a regression the number.
+
+        Raises:
+            UserError: as `predict`; the model is no classifier.
+        """
+        found = [predictions for _, predictions in self._predict(self._checked(texts, "text-classification"))]
+        if "value" in self.fields:
+            return [predictions[0]["value"] for predictions in found]
+        if "predicted" in self.fields:
+            return [[each["label"] for each in predictions if each["predicted"]] for predictions in found]
+        return [predictions[0]["label"] for predictions in found]
+
     def _predict(
         self, texts: Sequence[Text], numbers: Sequence[int] | None = None
     ) -> list[tuple[Text, list[Prediction]]]:

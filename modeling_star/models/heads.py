@@ -180,7 +180,7 @@ class SequenceClassifier(nn.Module):
             from .token_runs import NgramLogits
 
             self.ngrams = NgramLogits(config)
-        self.vote: nn.Module | None = None
+        self.vote: Any = None
         if config.tfidf_labels not in (None, config.num_labels):  # the head is new
             config.tfidf_terms, config.tfidf_labels, config.tfidf_alone = 0, None, False
         if config.tfidf_terms:

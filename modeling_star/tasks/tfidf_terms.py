@@ -73,8 +73,8 @@ def fit_terms(
     )
     features = _values(counts[:, is_term], idf, sublinear)
     [(weight, bias)] = _fitted(features, labels, k, class_weight, (strength,))
-    parts = (_tensor(part) for part in (keys[is_term], idf, weight, bias))
-    return TfidfTerms(*parts, longest, sublinear=sublinear, strength=strength)
+    numbers = (_tensor(keys[is_term]), _tensor(idf), _tensor(weight), _tensor(bias))
+    return TfidfTerms(*numbers, longest, sublinear=sublinear, strength=strength)
 
 
 def _settings(
@@ -108,11 +108,16 @@ def linear_logits(terms: TfidfTerms, rows: Rows) -> np.ndarray:
 
 
 def log_loss(logits: np.ndarray, expected: np.ndarray) -> float:
-    """The mean loss of logits `[r, k]` for classes `[r]`, or for labels of 0 and 1 `[r, k]`."""
+    """The mean of `log_losses`."""
+    return float(log_losses(logits, expected).mean())
+
+
+def log_losses(logits: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """The losses of logits `[r, k]` for classes `[r]`, or for the labels of 0 and 1 among `[r, k]`."""
     if expected.ndim == 1:
-        return float(-log_softmax(logits, axis=-1)[np.arange(len(expected)), expected].mean())
+        return -log_softmax(logits, axis=-1)[np.arange(len(expected)), expected]
     signs = np.where(expected > 0, 1, -1)
-    return float(-log_expit(signs * logits)[expected >= 0].mean())
+    return -log_expit(signs * logits)[expected >= 0]
 
 
 def _module(terms: TfidfTerms) -> TfidfVote:
@@ -151,14 +156,14 @@ def _count_runs(rows: Rows, longest: int) -> tuple[np.ndarray, csr_matrix]:
         for keys, is_real in run_keys(*real_tokens_first(ids, mask), longest):
             found.append(keys[is_real].int().numpy())
             texts.append(np.repeat(indices, is_real.sum(1).numpy()))
-    keys, columns = np.unique(np.concatenate(found), return_inverse=True)
+    all_keys, columns = np.unique(np.concatenate(found), return_inverse=True)
     cells = (np.ones(len(columns), dtype=np.float32), (np.concatenate(texts), columns))
-    counts = csr_matrix(cells, shape=(len(rows), len(keys)))  # adds up the occurrences
+    counts = csr_matrix(cells, shape=(len(rows), len(all_keys)))  # adds up the occurrences
     in_texts = counts.getnnz(0)
     kept = np.flatnonzero(in_texts >= FEWEST_TEXTS)
     if len(kept) > MOST_TERMS:
         kept = np.sort(kept[np.argsort(-in_texts[kept], kind="stable")[:MOST_TERMS]])
-    return keys[kept], counts[:, kept]
+    return all_keys[kept], counts[:, kept]
 
 
 def _idf(counts: csr_matrix) -> tuple[np.ndarray, np.ndarray]:
@@ -271,16 +276,15 @@ def calibrated(terms: TfidfTerms, encoder: np.ndarray, linear: np.ndarray, expec
         expected: their classes `[r]`, or of several labels 0 and 1 `[r, k]`.
     """
     temperature = min(_TEMPERATURES, key=lambda temperature: log_loss(encoder / temperature, expected))
-    turned = log_softmax if expected.ndim == 1 else None
-    losses = []
-    for share in _SHARES:
-        if turned is not None:
-            both = np.logaddexp(
-                log_softmax(encoder / temperature, -1) + np.log(1 - share), log_softmax(linear, -1) + np.log(share)
-            )
-            losses.append(log_loss(both, expected))
-        else:
-            mean = (1 - share) * expit(encoder / temperature) + share * expit(linear)
-            losses.append(log_loss(np.log(mean) - np.log1p(-mean), expected))
+    one_label = expected.ndim == 1
+    losses = [log_loss(mixed(encoder / temperature, linear, share, one_label), expected) for share in _SHARES]
     share = float(_SHARES[int(np.argmin(losses))])
     return replace(terms, share=share, temperature=float(temperature))
+
+
+def mixed(encoder: np.ndarray, linear: np.ndarray, share: float, one_label: bool) -> np.ndarray:
+    """Logits `[r, k]` of the weighted mean of the probabilities of two models, as in `TfidfVote`."""
+    if one_label:
+        return np.logaddexp(log_softmax(encoder, -1) + np.log(1 - share), log_softmax(linear, -1) + np.log(share))
+    mean = (1 - share) * expit(encoder) + share * expit(linear)
+    return np.log(mean) - np.log1p(-mean)

@@ -21,7 +21,6 @@ from task_samples import ROWS, TINY, Parsed, parts_of, trainer_of
 from transformers import (
     AutoTokenizer,
     PreTrainedTokenizerFast,
-    TrainingArguments,
     pipeline,
 )
 
@@ -37,7 +36,6 @@ from modeling_star.runs.run import load_task, run_once
 from modeling_star.tasks.question_answering import ReadingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.tasks.tagging_baseline import EntityDictionary
-from modeling_star.tasks.tfidf import run_tfidf
 from modeling_star.tasks.token_classification import TaggingTask
 from modeling_star.training.task import Task
 
@@ -92,13 +90,16 @@ def test_equal_texts_are_held_out_together(task_of: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("letters", ["Latin", "Chinese"])
 def test_a_saved_tfidf_model_is_a_classifier_that_predicts_the_same(
-    letters: str, task_of: Callable[..., Any], tmp_path: Path
+    letters: str, parsed: Callable[..., Parsed], tmp_path: Path
 ) -> None:
     words = {"Latin": ["good film", "bad plot", "so so, Mary"], "Chinese": ["好电影", "坏剧情", "还行吧"]}[letters]
     rows = write_rows(tmp_path / "rows.jsonl", [{"text": word, "label": word[0]} for word in words * 4])
     files = [f"--{split}_file={rows}" for split in ("train", "validation", "test")]
     folder = tmp_path / "run"
-    run_tfidf(task_of(ClassificationTask, *files), TrainingArguments(str(folder), report_to="none", do_predict=True))
+    *groups, training = parsed(ClassificationTask, *files, "--model_type=tfidf", "--report_to=none")
+    training.output_dir = str(folder)
+    results = run_once(load_task(ClassificationTask, *groups), training)
+    assert results["eval_accuracy"] == results["test_accuracy"] == 1
     predictions = read_rows(folder / "report" / "predictions_test.jsonl")
     found = Predictor(folder).predict([row["text"] for row in predictions])
     assert [each[0]["label"] for _, each in found] == [row["predicted"] for row in predictions]
