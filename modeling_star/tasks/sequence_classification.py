@@ -42,7 +42,7 @@ class ClassificationTask(Task[ClassificationArguments]):
     data_args: ClassificationArguments
     data: ClassificationData
     metrics: TaskMetrics
-    _linear: LinearModel | None = None
+    linear: LinearModel | None = None
     _config: Any = None  # of the model that Trainer trains
     _tokenizer: PreTrainedTokenizerBase
 
@@ -210,7 +210,7 @@ class ClassificationTask(Task[ClassificationArguments]):
     def prepare_trainer(self, trainer: Any) -> None:
         """As in Task: TF-IDF is fitted first, and the encoder is trained without it."""
         self._config, self._tokenizer = trainer.model.config, trainer.processing_class
-        self._linear = linear_model(self, trainer, take_vote(trainer), self.why_untrained)
+        self.linear = linear_model(self, trainer, take_vote(trainer), self.why_untrained)
 
     @property
     def builder(self) -> Task:
@@ -219,16 +219,16 @@ class ClassificationTask(Task[ClassificationArguments]):
 
     def complete(self, trainer: Any, seconds: float) -> dict[str, Any]:
         """As in Task: TF-IDF votes with the encoder, or classifies alone."""
-        if self._linear is None:
+        if self.linear is None:
             return {}
-        results = self._linear.join(trainer, seconds)
-        self._config, self.closing = trainer.model.config, self._linear.closing
+        results = self.linear.join(trainer, seconds)
+        self._config, self.closing = trainer.model.config, self.linear.closing
         return results
 
     def refit(self, trainer: Any) -> None:
         """As in Task: TF-IDF reads the validation split too."""
-        if self._linear is not None:
-            self._linear.refit(trainer)
+        if self.linear is not None:
+            self.linear.refit(trainer)
 
     def calibrate(self, trainer: Any) -> None:
         is_wanted = self.may_calibrate and trainer.eval_dataset is not None
@@ -242,7 +242,7 @@ class ClassificationTask(Task[ClassificationArguments]):
     def baselines(self, training: TrainingArguments) -> dict[str, float]:
         if not self.data_args.tfidf_baseline or getattr(self._config, "tfidf_alone", False):
             return {}
-        return tfidf_scores(self, self._tokenizer, training, self._linear)
+        return tfidf_scores(self, self._tokenizer, training, self.linear)
 
     def _probabilities(self, logits: np.ndarray) -> np.ndarray | None:
         """Of each label, in the shape of the logits; a regression has none."""

@@ -134,13 +134,11 @@ class LinearModel:
         self.terms = calibrated(self.terms, encoder, linear, expected)
         both = mixed(encoder / self.terms.temperature, linear, self.terms.share, expected.ndim == 1)
         gains = log_losses(linear, expected) - log_losses(both, expected)
-        error = gains.std() / np.sqrt(len(gains))
+        gain, error = self.gain = float(gains.mean()), float(gains.std() / np.sqrt(len(gains)))
         scores = f"validation {self.metric} {self.score(both):.3f} with it, {self.score(linear):.3f} without"
-        cost = (
-            f"the log loss is less by {gains.mean():.3f} ± {error:.3f}; {seconds:.0f} s, TF-IDF {self.seconds:.1f} s"
-        )
+        cost = f"the log loss is less by {gain:.3f} ± {error:.3f}; {seconds:.0f} s, TF-IDF {self.seconds:.1f} s"
         logger.info(f"share of TF-IDF {self.terms.share:.2f}, encoder alone: {self.metric} {self.score(encoder):.3f}.")
-        if self.is_asked or gains.mean() > error:
+        if self.is_asked or gain > error:
             self.closing = f"The encoder is in the ensemble: {scores}, {cost}"
             trainer.model.set_tfidf(self.terms)
             return {}
