@@ -39,8 +39,8 @@ The reviews of MTL-16 in the next section have 100 to 200 words, but for MR, wit
 ## The earlier default of `classify`
 
 `classify --num_train_epochs 5` trained an encoder and a TF-IDF of the model's own tokens, and predicted with a
-weighted mean of both. "encoder" and "TF-IDF of tokens" are its two halves, "TF-IDF" is scikit-learn's on words and pairs of
-words. The 12 sets of MTL-16, means over three seeds, by `experiments/tfidf_vote.py` of commit ac87bc8, from
+weighted mean of both. "encoder" and "TF-IDF of tokens" are its two halves, "TF-IDF" is scikit-learn's on words and
+pairs of words. The 12 sets of MTL-16, means over three seeds, by `experiments/tfidf_vote.py` of commit ac87bc8, from
 `experiments/results/tfidf_vote.jsonl`.
 """
 TERMS = """## TF-IDF alone
@@ -94,7 +94,7 @@ def linear_table(results: Path, before: Mapping[str, Sequence[Answers]]) -> str:
         seconds = [f"{np.mean([one[0]['seconds'][s] for one in each]):.1f}" for s in ("TF-IDF", "scikit-learn")]
         earlier = f"{np.mean([accuracy(one, 'TF-IDF of tokens') for one in old]):.1f}" if old else ""
         rows.append([name, *scores, earlier, *seconds])
-    pairs = [[counts_of(seeds, system) for system in ("TF-IDF", "scikit-learn")] for seeds in reviews.values()]
+    pairs = [(counts_of(seeds, "TF-IDF"), counts_of(seeds, "scikit-learn")) for seeds in reviews.values()]
     found = (100 * number for number in bootstrap_mean([("accuracy", *pair) for pair in pairs]))
     rows.append(["TF-IDF minus scikit-learn, MTL-16", "{:+.1f} [{:+.1f}, {:+.1f}]".format(*found), "", "", "", ""])
     return markdown_table(["", "TF-IDF", "scikit-learn", "before", "seconds", "scikit-learn's"], rows)

@@ -260,10 +260,8 @@ class Predictor:
                 found = self._tag(texts, plain, delimiter)
             case "text-classification":
                 found = self._classify(plain)
-            case "question-answering":
-                found = [self._answer(text) for text in plain]
             case _:
-                found = self.model.classify(plain)
+                found = [self._answer(text) for text in plain]
         self.texts_seen += len(texts)
         return list(zip(plain, found, strict=True))
 
@@ -291,15 +289,11 @@ class Predictor:
 
     @property
     def _runtime(self) -> Any:
-        """The module that loads and runs such a model: all three have the same functions."""
+        """The module that loads and runs such a model: both have the same functions."""
         if self.saved.onnx is not None:
             from . import onnx_runtime
 
             return onnx_runtime
-        if self.saved.task == "tfidf":
-            from . import tfidf
-
-            return tfidf
         from . import torch_runtime
 
         return torch_runtime
