@@ -71,7 +71,9 @@ def level(limit: str = "all") -> str:
         limit: ONEDNN_MAX_CPU_ISA; torch reads ATEN_CPU_CAPABILITY.
     """
     capability = torch.backends.cpu.get_cpu_capability().lower()
-    best = 0 if capability.startswith("avx512") else _BELOW_AVX512 if capability.startswith("avx2") else len(LEVELS) - 1
+    best = 0 if capability.startswith("avx512") else _BELOW_AVX512
+    if not capability.startswith("avx"):
+        best = len(LEVELS) - 1
     if limit not in ("all", "default"):
         best = max(best, next((i for i, begins in enumerate(_OF_ONEDNN) if limit.startswith(begins)), _BELOW_AVX512))
     has = _processor_flags()
