@@ -36,6 +36,12 @@ def main() -> None:
         help="how a longer table of positions is filled (default: repeated)",
     )
     parser.add_argument("--lexicon", metavar="FILE", help="file with one word per line, jieba, or whole_word")
+    parser.add_argument(
+        "--check",
+        metavar="FILE",
+        help="predict the texts of a file, labelled or not, with the encoder and with what was written; print what "
+        "differs, and the speed of both",
+    )
     arguments = parser.parse_args()
 
     from ..files import check_new, no_empty_folder
@@ -48,8 +54,12 @@ def main() -> None:
 
     from transformers import AutoConfig, AutoTokenizer
 
+    from ..data.prediction_inputs import read_texts
+    from ..inference.conversion import LONGEST as LONGEST_CHECKED
+    from ..inference.conversion import SHORTEST, check_random_texts, compare_predictions
+    from ..inference.saved_model import SavedModel
     from ..loading import check_whole, quiet_transformers
-    from ..models.convert import kept_head
+    from ..models.convert import kept_head, load_encoder
     from ..models.modeling_encoder import longest_input
     from ..runs.cli_errors import as_user_error, command_messages
     from ..training.build import check_lexicon
@@ -66,6 +76,12 @@ def main() -> None:
         with as_user_error(), loading("NAME", arguments.encoder):
             config = AutoConfig.from_pretrained(arguments.encoder, trust_remote_code=False)
             tokenizer = AutoTokenizer.from_pretrained(arguments.encoder)
+        texts = []
+        if arguments.check is not None:
+            saved = SavedModel.load(arguments.encoder)
+            asked = {"tags": "token-classification", "questions": "question-answering"}
+            of_task = {name: saved.task == task for name, task in asked.items()}
+            texts = [text for _, text in read_texts(arguments.check, **of_task)]
         head = kept_head(config.architectures)
         with as_user_error(), _as_typed():
             if config.model_type == "modernbert":
@@ -79,6 +95,14 @@ def main() -> None:
             else:
                 model = _big(arguments, head, tokenizer)
         check_whole(arguments.encoder, model, ())
+        changed = [name for name in ("layers", "lexicon") if getattr(arguments, name) is not None]
+        changed += ["positions"] * (arguments.positions != "repeated")
+        longest = min(LONGEST_CHECKED, arguments.radius + 1, longest_input(config), longest_input(model.config))
+        if changed or longest < SHORTEST:
+            print(f"Not compared with the encoder, as --{(changed or ['radius'])[0]} changes it: fine-tune it.")
+        else:
+            encoder = load_encoder(arguments.encoder, config, head, {}).eval()
+            print(check_random_texts(arguments.encoder, encoder, model, longest))
         model.save_pretrained(arguments.output_dir)
         if arguments.max_positions is not None:
             tokenizer.model_max_length = longest_input(model.config)
@@ -87,13 +111,16 @@ def main() -> None:
             tokenizer.backend_tokenizer.no_padding()
         tokenizer.save_pretrained(arguments.output_dir)
         seal_model(arguments.output_dir)
+        if texts:
+            for line in compare_predictions(saved, str(arguments.output_dir), texts):
+                print(line)
     chosen = "all layers" if arguments.layers is None else f"layers {' '.join(map(str, arguments.layers))}"
-    longest = longest_input(model.config)
     if head == "Model" and config.architectures and not config.architectures[0].endswith("Model"):
         print(f"The head of a {config.architectures[0]} is not kept: fine-tuning begins a new one.")
     print(
-        f"{type(model).__name__} of {chosen}, radius {arguments.radius}, for texts of up to {longest:,} tokens, "
-        f"{model.num_parameters():,} parameters, written to {arguments.output_dir}"
+        f"{type(model).__name__} of {chosen}, radius {arguments.radius}, for texts of up to "
+        f"{longest_input(model.config):,} tokens, {model.num_parameters():,} parameters, written to "
+        f"{arguments.output_dir}"
     )
 
 

@@ -245,16 +245,21 @@ def big_transformer(
     return model.eval()
 
 
+def is_like_bert(config: PreTrainedConfig) -> bool:
+    """Whether an encoder's block is BERT's, with absolute positions."""
+    positions, is_decoder = (getattr(config, name, None) for name in ("position_embedding_type", "is_decoder"))
+    return config.model_type in _FAMILIES and not is_decoder and positions in (None, "absolute")
+
+
 def _check_family(config: PreTrainedConfig, name_or_path: str | Path) -> None:
     """Raise where an encoder's block is not BERT's, and say what becomes what."""
-    positions, is_decoder = (getattr(config, name, None) for name in ("position_embedding_type", "is_decoder"))
-    if config.model_type not in _FAMILIES or is_decoder or positions not in (None, "absolute"):
+    if not is_like_bert(config):
         advice = 'BigTransformerModel.from_encoder("bert-base-uncased")'
         if config.model_type == "modernbert":
             advice = f'WindowModernBertModel.from_encoder("{name_or_path}")'
         kind = f"a {config.model_type}"
         if config.model_type in _FAMILIES:
-            kind += " that is a decoder" if is_decoder else f" with {positions} positions"
+            kind += " that is a decoder" if config.is_decoder else f" with {config.position_embedding_type} positions"
         raise ValueError(
             f"{name_or_path} is {kind}; an encoder with absolute positions of type {', '.join(_FAMILIES)} becomes a "
             f"BiG-Transformer, and a modernbert a WindowModernBert: {advice}."
@@ -302,7 +307,8 @@ def fields_from_encoder(
     if max_positions is None:
         max_positions = source.max_position_embeddings - first_position(source)
     if head != "Model":
-        taken |= {name: getattr(source, name) for name in ("id2label", "label2id", "problem_type")}
+        of_head = ("id2label", "label2id", "problem_type", "task_specific_params")
+        taken |= {name: getattr(source, name) for name in of_head if hasattr(source, name)}
         taken["head_act"] = family.heads[head].activation
     return {
         **taken,
