@@ -112,7 +112,7 @@ def main() -> None:
         tokenizer.save_pretrained(arguments.output_dir)
         seal_model(arguments.output_dir)
         if texts:
-            for line in compare_predictions(saved, str(arguments.output_dir), texts):
+            for line in compare_predictions(saved, str(arguments.output_dir), texts, arguments.radius):
                 print(line)
     chosen = "all layers" if arguments.layers is None else f"layers {' '.join(map(str, arguments.layers))}"
     if head == "Model" and config.architectures and not config.architectures[0].endswith("Model"):

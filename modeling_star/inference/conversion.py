@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from ..data.text_types import Text
+from ..data.text_types import Text, joined
 from ..errors import UserError
 from .output_rows import Prediction
 from .prediction import Dtype, Predictor
@@ -54,29 +54,35 @@ def check_random_texts(name: str, encoder: PreTrainedModel, model: PreTrainedMod
     return f"{TEXTS} random texts of {SHORTEST} to {longest} tokens differ from the encoder's by at most: {found}"
 
 
-def compare_predictions(encoder: SavedModel, folder: str, texts: Sequence[Text]) -> Iterator[str]:
+def compare_predictions(encoder: SavedModel, folder: str, texts: Sequence[Text], radius: int) -> Iterator[str]:
     """Lines about the predictions of an encoder in float32 by PyTorch, and those of what was made of it."""
     original = Predictor(encoder, dtype="float32")
     original.instructions = None
     expected, speed = _timed(original, texts)
     yield f"{encoder.name}, float32, PyTorch: {speed:.1f} texts per second"
+    sides = [text if isinstance(text, tuple) else (text,) for text in joined(texts)]
+    is_covered = [len(original.tokenizer(*text, verbose=False)["input_ids"]) <= radius + 1 for text in sides]
+    groups = {
+        f"texts of up to {radius + 1} tokens": [n for n, covered in enumerate(is_covered) if covered],
+        "longer ones": [n for n, covered in enumerate(is_covered) if not covered],
+    }
     dtypes: list[Dtype] = ["float32"]
     if Predictor(folder).instructions == "amx":
         dtypes.append("auto")
     for dtype in dtypes:
         predictor = Predictor(folder, dtype=dtype)
         found, speed = _timed(predictor, texts)
-        differing = [
-            n for n, pair in enumerate(zip(found, expected, strict=True)) if _decided(pair[0]) != _decided(pair[1])
-        ]
-        largest = max((_difference(*pair) for pair in zip(found, expected, strict=True)), default=0.0)
         numbers = predictor.computation.splitlines()[1].removeprefix("numbers: ")
-        yield (
-            f"{folder}, {numbers}: {speed:.1f} texts per second; {len(differing)} of {len(texts)} texts are predicted "
-            f"otherwise, the largest difference of a score is {largest:.1e}"
-        )
-        for number in differing[:_SHOWN]:
-            yield f"    {str(texts[number])[:60]!r}: {_decided(expected[number])} -> {_decided(found[number])}"
+        yield f"{folder}, {numbers}: {speed:.1f} texts per second; predicted otherwise:"
+        decided = [tuple(map(_decided, pair)) for pair in zip(expected, found, strict=True)]
+        for name, members in groups.items():
+            differing = [n for n in members if decided[n][0] != decided[n][1]]
+            largest = max((_difference(found[n], expected[n]) for n in members), default=0.0)
+            yield f"    {len(differing)} of {len(members)} {name}; scores differ by at most {largest:.1e}"
+            for number in differing[:_SHOWN]:
+                before, after = decided[number]
+                changes = [_listed(before - after), _listed(after - before)]
+                yield f"        {str(texts[number])[:60]!r}: {' -> '.join(changes)}"
 
 
 def _timed(predictor: Predictor, texts: Sequence[Text]) -> tuple[list[list[Prediction]], float]:
@@ -101,9 +107,12 @@ def _difference(found: Sequence[Prediction], expected: Sequence[Prediction]) -> 
     return max((abs(scores[key] - others[key]) for key in scores.keys() & others.keys()), default=0.0)
 
 
-def _decided(found: Sequence[Prediction]) -> list[tuple[Any, ...]]:
+def _decided(found: Sequence[Prediction]) -> frozenset[tuple[Any, ...]]:
     """The label of a text, or all that are predicted; entities; the answer."""
-    is_class = bool(found) and "start" not in found[0]
-    if is_class and "predicted" not in found[0]:
+    if found and "start" not in found[0] and "predicted" not in found[0]:
         found = found[:1]
-    return sorted(_scores([entry for entry in found if entry.get("predicted", True)]))
+    return frozenset(_scores([entry for entry in found if entry.get("predicted", True)]))
+
+
+def _listed(predicted: frozenset[tuple[Any, ...]]) -> str:
+    return ", ".join(" ".join(map(str, each)) for each in sorted(predicted)) or "nothing"

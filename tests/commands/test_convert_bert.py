@@ -71,7 +71,7 @@ def test_the_head_is_kept_and_checked(
     assert "logits" in lines[0]
     assert (config["id2label"], config["label2id"]) == ({"0": "O", "1": "B-x"}, labels["label2id"])
     if data is not None:
-        assert "; 0 of " in lines[2]
+        assert " 0 of " in lines[3]
 
 
 def test_a_model_that_differs_from_the_encoder_is_an_error(bert: Path) -> None:
