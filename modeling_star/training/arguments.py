@@ -156,7 +156,7 @@ class ClassificationArguments(TeacherArguments):
         "Kind of the labels; write multi_label_classification if a cell holds several separated by a comma, | or ;."
     )
     tfidf_vote: bool | None = flag(
-        "true: an encoder is trained, and TF-IDF votes with it, in one model; false: an encoder alone. By default, where "
+        "true: an encoder is trained, and TF-IDF votes with it; false: an encoder alone. By default, where "
         "no model, shape or embeddings are named, TF-IDF, with an encoder where held-out texts gain by it; a named "
         "model keeps what it has, fitted to the new texts."
     )
