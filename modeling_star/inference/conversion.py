@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from ..data.text_types import Text, joined
 from ..errors import UserError
+from ..kernels.cpu import WITH_BFLOAT16
 from .output_rows import Prediction
 from .prediction import Dtype, Predictor
 from .saved_model import SavedModel
@@ -67,7 +68,7 @@ def compare_predictions(encoder: SavedModel, folder: str, texts: Sequence[Text],
         "longer ones": [n for n, covered in enumerate(is_covered) if not covered],
     }
     dtypes: list[Dtype] = ["float32"]
-    if Predictor(folder).instructions == "amx":
+    if Predictor(folder).instructions in WITH_BFLOAT16:
         dtypes.append("auto")
     for dtype in dtypes:
         predictor = Predictor(folder, dtype=dtype)
