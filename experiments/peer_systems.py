@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 
 Row = dict[str, Any]
@@ -516,7 +516,7 @@ def train_converted(job: Job) -> None:
     AutoTokenizer.from_pretrained(job.start).save_pretrained(job.folder)
 
 
-def load_converted(dtype: str | None, folder: Path) -> Predict:
+def load_converted(dtype: Literal["bfloat16"] | None, folder: Path) -> Predict:
     from modeling_star import compiled, describe
 
     model = compiled(read_model(folder), dtype)
@@ -639,10 +639,11 @@ def serve(predict: Predict, requests: Iterator[str], answers: Any) -> None:
             if "file" in request and request["file"] not in files:
                 rows = read_rows(Path(request["file"]))
                 files[request["file"]] = [row["text"] if "text" in row else row["tokens"] for row in rows]
-            inputs = request["inputs"] if "inputs" in request else files[request["file"]]
+            inputs = request["inputs"] if "inputs" in request else files[request["file"]][: request.get("rows")]
             labels, reply = timed(partial(predict, inputs))
             reply |= {"labels": labels} if request.get("labels") else {}
         peak = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
+        reply["process"] = time.process_time()
         reply["megabytes"] = int(peak[1]) * 1024 / 1e6 if peak else None
         print(json.dumps(reply), file=answers, flush=True)
 

