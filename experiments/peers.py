@@ -26,10 +26,13 @@ from typing import Any
 
 import numpy as np
 from harness.launching import commit, processor
-from harness.stored_runs import RunFile, write_counts
+from harness.stored_runs import RunFile, read_counts, write_counts
 from peer_systems import LONGEST, SYSTEMS, read_rows
 
+from modeling_star.evaluation.bootstrap import bootstrap_counts
 from modeling_star.evaluation.metrics import count_examples, score_counts
+from modeling_star.evaluation.reports import BLUE, ORANGE, markdown_table, new_figure, save_figure
+from modeling_star.files import write_text
 
 
 HERE = Path(__file__).resolve().parent
@@ -64,6 +67,10 @@ REFERENCE = "pytorch-bfloat16"
 SHAPES = ("1x32", "32x128", "8x512", "1x8192")
 TIMED_ROWS = {"books": 128, "polarity": 64}  # of a file; of the others 512
 CLASSES = (129, 256, 512)
+# The first that has run is compared with; what runs in our environment and is not ours; what is only another runtime.
+OURS = ("pretrained", "classify", "tfidf")
+FOREIGN = ("minilm", "pytorch-bfloat16", "onnx-float32", "onnx-int8")
+ONLY_SERVED = ("onnx-float32", "openvino-float32", "converted-float32")
 
 
 # ------ processes
@@ -192,14 +199,15 @@ def run_one(system: str, name: str, seed: int, options: argparse.Namespace) -> d
     try:
         first = worker.ask(inputs=[rows[0].get("text") or rows[0]["tokens"]])
         answers = [worker.ask(file=file, labels=True)]
-        while len(answers) < (4 if answers[0]["cpu"] < 60 else 2):
+        while len(answers) < 4 and sum(answer["cpu"] for answer in answers) < 40:
             answers.append(worker.ask(file=file))
     finally:
         worker.close()
     found = answers[0].pop("labels")
     (options.work / name / f"{system}-seed{seed}.json").write_text(json.dumps(found, ensure_ascii=False))
     counts = count_examples(metric, truth, found)
-    seconds = statistics.median(answer["cpu"] for answer in answers[1:])
+    # the first pass warms up, where there are others
+    seconds = statistics.median(answer["cpu"] for answer in answers[1:] or answers)
     # what another runtime of the same model needs
     served = [x for x in folder.rglob("*") if x.is_file() and x.suffix not in (".log", ".jsonl", ".spacy")]
     result = {
@@ -298,8 +306,169 @@ def middle(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
 # ------ the page
 
 
+HEADING = """# Other packages on the same files
+
+Every system trains on the same files and predicts the same test rows, from strings to labels, in a process and an
+environment of its own on one CPU thread; `experiments/peer_systems.py` has their settings, which are those of their
+documentation. What chooses by itself (scikit-learn, fastText, model2vec, SetFit) trains on train and validation,
+the others on train, with validation to choose a checkpoint if they do. Made from `experiments/results/peers.jsonl`,
+whose lines are runs of `experiments/peers.py`.
+
+Seconds are CPU time, of several passes the median: other jobs shared the machine. Start is the time from the start of
+the process to the first label; memory is the process's peak, and size that of the saved files. A system is **bold**
+where no other is both faster and better. Intervals (95 %) are a paired bootstrap over test rows and seeds.
+"""
+SERVING = """## One fine-tuned MiniLM in several runtimes
+
+The same weights (system "MiniLM" above, seed 1), without further training: PyTorch, ONNX Runtime (graph of its
+optimizer for BERT, int8 by its dynamic quantization), OpenVINO, and converted to a BiG-Transformer of radius 128 with
+compiled layers. Test score; labels that differ from those of PyTorch in float32; and, for texts, both by length in
+tokens (of a text of more than 512 tokens the first 512 count).
+"""
+SPEED = """## Speed of that model
+
+Times as fast as PyTorch in bfloat16, medians of ratios of {turns} turns in which each system had its turn, in CPU time
+(in brackets: wall-clock time). From strings to labels, sorted by length, in batches of 32: the first rows of a test
+file (64 of polarity, 128 of books, 512 of the others); one short text with cold weights, since the other systems ran
+in between; and batches of random ids.
+"""
+
+
 def page(options: argparse.Namespace) -> None:
-    """Write the page."""
+    """Write experiments/pages/peers.md and its picture."""
+    text, picture = "\n".join(sections(RESULTS.read_all())), HERE / "pictures" / "results_peers.png"
+    write_text(HERE / "pages" / "peers.md", text)
+    draw(RESULTS.read_all("*/*-seed*"), picture)
+
+
+def sections(stored: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """The page."""
+    runs = grouped(stored)
+    yield HEADING
+    yield "![Score over texts per second](../pictures/results_peers.png)\n"
+    for name, systems in runs.items():
+        yield f"## {set_title(name)}\n"
+        yield costs(name, {system: rows for system, rows in systems.items() if system not in ONLY_SERVED}) + "\n"
+    yield SERVING
+    for name in [name for name, systems in runs.items() if len(systems.keys() & {*SERVED}) > 1]:
+        yield f"### {set_title(name)}\n"
+        rows = [served_row(system, runs[name][system][0]) for system in SERVED if system in runs[name]]
+        classes = [f"{low}-{high} tokens" for low, high in zip((1, 130, 257), CLASSES, strict=True)]
+        yield markdown_table(["", "score", "labels that differ", *classes], rows) + "\n"
+    timed = {key.split("/", 1)[1]: run for key, run in stored.items() if key.startswith("speed/")}
+    for threads in sorted({key.split("/")[1] for key in timed}):
+        titles = sorted({key.split("/")[0] for key in timed if key.split("/")[1] == threads})
+        turns = {len(run["cpu"]) for run in timed.values()}
+        yield SPEED.format(turns=f"{min(turns)} to {max(turns)}") if threads == "1" else ""
+        yield f"### {threads} thread{'s' if threads != '1' else ''}\n"
+        rows = [
+            [SYSTEMS[system].title, *(ratios(timed, f"{title}/{threads}", system) for title in titles)]
+            for system in SERVED
+        ]
+        yield markdown_table(["", *titles], rows) + "\n"
+
+
+def grouped(stored: dict[str, dict[str, Any]]) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Runs by set and system, in the order of `SETS` and `SYSTEMS`, one for each seed."""
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for key, row in sorted(stored.items()):
+        if not key.startswith("speed/"):
+            name, _, rest = key.partition("/")
+            found.setdefault(name, {}).setdefault(rest.rpartition("-seed")[0], []).append(row)
+    names = sorted(found, key=lambda name: ([*SETS].index(name.partition("@")[0]), "@" not in name, len(name), name))
+    return {name: {x: found[name][x] for x in SYSTEMS if x in found[name]} for name in names}
+
+
+def set_title(name: str) -> str:
+    """`SST-2`, or with how many rows of train."""
+    title, _, rows = name.partition("@")
+    return f"{title}, {int(rows):,} rows of train" if rows else title
+
+
+def mean(rows: Sequence[dict[str, Any]], name: str) -> float:
+    """The mean of a number over seeds."""
+    return statistics.fmean(row[name] for row in rows)
+
+
+def frontier(systems: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """The systems than which no other is faster and better, the fastest first."""
+    best, found = -1.0, []
+    for system in sorted(systems, key=lambda x: -mean(systems[x], "texts_per_second")):
+        if mean(systems[system], "test") > best:
+            best = mean(systems[system], "test")
+            found.append(system)
+    return found
+
+
+def costs(name: str, systems: dict[str, list[dict[str, Any]]]) -> str:
+    """A row for each system: score, difference to the first of ours, costs."""
+    ours = next((x for x in OURS if x in systems), None)
+    table, best = [], frontier(systems)
+    for system, rows in systems.items():
+        title = SYSTEMS[system].title
+        minus = ""
+        if ours and system != ours:
+            counts = [[read_counts(row["counts"]) for row in systems[x]] for x in (system, ours)]
+            found = [100 * number for number in bootstrap_counts(rows[0]["metric"], *counts)]
+            minus = "{:+.1f} [{:+.1f}, {:+.1f}]".format(*found)
+        seconds = statistics.fmean(row["training_seconds"]["cpu"] for row in rows)
+        table.append(
+            [
+                f"**{title}**" if system in best else title,
+                f"{100 * mean(rows, 'test'):.1f}" + (f" ({len(rows)} seeds)" if len(rows) > 1 else ""),
+                *(minus, f"{seconds:,.0f}", f"{mean(rows, 'texts_per_second'):,.0f}"),
+                *(f"{mean(rows, 'first_seconds'):.1f}", f"{mean(rows, 'megabytes'):,.0f}"),
+                f"{mean(rows, 'megabytes_of_files'):,.1f}",
+            ]
+        )
+    unit = "texts/s" if SETS[name.partition("@")[0]][1] == "texts" else "sentences/s"
+    against = f"minus {SYSTEMS[ours].title}" if ours else ""
+    return markdown_table(
+        ["", "score", against, "training, s", unit, "start, s", "memory, MB", "size, MB"], table
+    )
+
+
+def served_row(system: str, run: dict[str, Any]) -> list[str]:
+    """Score and labels that differ, for all test rows and by length."""
+    counts, differ, lengths = (read_counts(run[name]) for name in ("counts", "differing", "lengths"))
+    cells = []
+    for number in range(len(CLASSES)):
+        rows = lengths[:, 0] == number
+        score = f"{100 * score_counts(run['metric'], counts[rows]):.1f}" if rows.any() else "--"
+        cells.append(f"{score}, {differ[rows].sum():.0f} differ, of {rows.sum()}")
+    return [SYSTEMS[system].title, f"{100 * run['test']:.2f}", f"{differ.sum():.0f}", *cells]
+
+
+def ratios(timed: dict[str, dict[str, Any]], place: str, system: str) -> str:
+    """How many times as fast as the reference, in CPU and wall-clock time."""
+    one, other = timed.get(f"{place}/{system}"), timed.get(f"{place}/{REFERENCE}")
+    if one is None or other is None:
+        return "--"
+    cpu, wall = (
+        statistics.median(b / a for a, b in zip(one[clock], other[clock], strict=True)) for clock in ("cpu", "wall")
+    )
+    return f"{cpu:.2f} ({wall:.2f})"
+
+
+def draw(stored: dict[str, dict[str, Any]], path: Path) -> None:
+    """Score over texts per second, a panel for each set, with the frontier."""
+    runs = grouped(stored)
+    figure, _ = new_figure(11.0, 3.0 * -(-len(runs) // 3))
+    figure.clear()
+    for number, (name, systems) in enumerate(runs.items(), start=1):
+        axis = figure.add_subplot(-(-len(runs) // 3), 3, number)
+        places = {x: (mean(rows, "texts_per_second"), 100 * mean(rows, "test")) for x, rows in systems.items()}
+        for system, (x, y) in places.items():
+            own = SYSTEMS[system].environment == "ours" and system not in FOREIGN
+            axis.plot(x, y, "s" if own else "o", color=ORANGE if own else BLUE, markersize=5)
+            axis.annotate(SYSTEMS[system].title, (x, y), fontsize=6, xytext=(3, 3), textcoords="offset points")
+        best = [places[system] for system in frontier(systems)]
+        axis.step([x for x, _ in best], [y for _, y in best], where="pre", color="#999999", linewidth=1)
+        axis.set_xscale("log")
+        axis.margins(0.25, 0.15)
+        axis.set_title(set_title(name), fontsize=9)
+        axis.tick_params(labelsize=7)
+    save_figure(figure, path, "Score over texts per second, one CPU thread (squares: this package)")
 
 
 def main() -> None:
