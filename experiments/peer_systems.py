@@ -344,7 +344,9 @@ def train_minilm(job: Job) -> None:
         words = [None, *encoded.word_ids(number)]
         firsts = [None if word == before else word for before, word in pairwise(words)]
         targets.append([-100 if word is None else ids[row["tags"][word]] for word in firsts])
-    size, rate, epochs = (16, 1e-4, 5) if tags else (32, 5e-5, 3) if len(rows) > 5000 else (16, 5e-5, 4)
+    many = len(rows) > 5000
+    size, epochs = 32 if many else 16, 3 if many else 5 if tags else 4
+    rate = 1e-4 if tags else 5e-5
     model = (AutoModelForTokenClassification if tags else AutoModelForSequenceClassification).from_pretrained(
         job.start, dtype=torch.float32, num_labels=len(names), id2label=dict(enumerate(names)), label2id=ids
     )

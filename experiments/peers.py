@@ -41,7 +41,7 @@ RESULTS = RunFile(HERE / "results" / "peers.jsonl")
 ENVIRONMENTS = {
     "sklearn": ["scikit-learn==1.9.1"],
     "fasttext": ["fasttext-wheel==0.9.2"],
-    "model2vec": ["model2vec[distill,train]==0.10.0"],
+    "model2vec": ["model2vec[distill,train,quantization,inference]==0.10.0"],
     "spacy": ["spacy==3.8.18"],
     "crfsuite": ["sklearn-crfsuite==0.5.0"],
     "setfit": ["setfit==1.2.0"],
