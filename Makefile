@@ -68,7 +68,8 @@ SANITIZE := $(CXX) -std=c++17 -O1 -g -fopenmp -Wno-psabi -fsanitize=address,unde
 	tests/sanitize.cpp -o $(SANITIZED)
 # The levels of kernels/cpu_library.py: all are compiled, and a program runs where the processor has its instructions.
 ifneq ($(filter x86_64 amd64,$(shell uname -m)),)
-LEVELS := "" "-march=x86-64-v3" "-march=x86-64-v4" "-march=x86-64-v4 -mavx512bf16 -mamx-tile -mamx-bf16" "-DEMULATED"
+LEVELS := "" "-march=x86-64-v3" "-march=x86-64-v4" "-march=x86-64-v4 -mavx512bf16" \
+	"-march=x86-64-v4 -mavx512bf16 -mamx-tile -mamx-bf16" "-DEMULATED"
 else
 LEVELS := ""
 endif

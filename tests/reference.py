@@ -567,7 +567,7 @@ def pair_features(first: Vector, second: Vector) -> Vector:
 
 def classify(parameters: Parameters, config: Any, features: Vector) -> Vector:
     """Logits of a text or a pair: a multi-layer perceptron on its vector."""
-    hidden = activation(config.hidden_act)(linear(parameters, "classifier.dense", features))
+    hidden = activation(config.head_act or config.hidden_act)(linear(parameters, "classifier.dense", features))
     return linear(parameters, "classifier.out_proj", hidden)
 
 
@@ -660,7 +660,7 @@ def span(parameters: Parameters, config: Any, token: Vector) -> Vector:
 
 def masked_lm(parameters: Parameters, config: Any, token: Vector) -> Vector:
     """Logits of the token here: a transform to width w, then the embedding table as the output."""
-    hidden = activation(config.hidden_act)(linear(parameters, "lm_head.dense", token))
+    hidden = activation(config.head_act or config.hidden_act)(linear(parameters, "lm_head.dense", token))
     hidden = layer_norm(parameters, "lm_head.layer_norm", hidden, config.layer_norm_eps)
     table = parameters["model.embeddings.word_embeddings.weight"]
     return table @ hidden + parameters["lm_head.decoder.bias"]

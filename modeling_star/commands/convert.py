@@ -1,13 +1,14 @@
 """
-Make a model for long texts of an encoder: some of its layers, with attention to a window and to [CLS].
+Make a fine-tuned or pretrained encoder fast on a CPU and ready for long texts: tokens attend to a window and to [CLS].
 
-    modeling-star convert roberta-base outputs/big --max_positions 8192 --radius 32
-    modeling-star classify --model_name_or_path outputs/big --learning_rate 5e-5 --train_file train.csv \\
-        --validation_file dev.csv --output_dir outputs/classifier
+    modeling-star convert distilbert-base-uncased-finetuned-sst-2-english outputs/sst2 --check reviews.csv
+    modeling-star predict outputs/sst2 --file new.csv
+    modeling-star convert roberta-base outputs/big --max_positions 8192 --layers 0 3 6 9 --radius 16
 
 BERT, RoBERTa, XLM-R, CamemBERT, DistilBERT and ELECTRA become a BiG-Transformer; ModernBERT and Ettin a
-WindowModernBert. The folder holds the model, with the head of a masked language model where the encoder has one, its
-code, and the encoder's tokenizer (docs/convert.md).
+WindowModernBert. The folder holds the model with the head of the encoder (classes, tags, answers, masked tokens), its
+labels, code and tokenizer. Predictions of texts of up to 129 tokens are those of the encoder, which 64 random texts
+check; with other layers or a smaller radius fine-tune it (docs/convert.md).
 """
 
 import argparse
@@ -25,13 +26,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("encoder", metavar="NAME", help="a Hub name or a folder")
     parser.add_argument("output_dir", type=Path, metavar="OUTPUT", help="new or empty folder")
-    parser.add_argument(
-        "--layers",
-        type=int,
-        nargs="+",
-        help="layers that are taken (default: 0 3, or 0 where there is no layer 3; of a ModernBERT all)",
-    )
-    parser.add_argument("--radius", type=int, help="neighbours on either side (default: 4, of a ModernBERT 128)")
+    parser.add_argument("--layers", type=int, nargs="+", help="layers that are taken (default: all)")
+    parser.add_argument("--radius", type=int, default=128, help="neighbours on either side (default: 128)")
     parser.add_argument("--max_positions", type=int, help="longest text in tokens (default: the encoder's)")
     parser.add_argument(
         "--positions",
@@ -40,6 +36,12 @@ def main() -> None:
         help="how a longer table of positions is filled (default: repeated)",
     )
     parser.add_argument("--lexicon", metavar="FILE", help="file with one word per line, jieba, or whole_word")
+    parser.add_argument(
+        "--check",
+        metavar="FILE",
+        help="predict the texts of a file, labelled or not, with the encoder and with what was written; print what "
+        "differs, and the speed of both",
+    )
     arguments = parser.parse_args()
 
     from ..files import check_new, no_empty_folder
@@ -52,8 +54,12 @@ def main() -> None:
 
     from transformers import AutoConfig, AutoTokenizer
 
+    from ..data.prediction_inputs import read_texts
+    from ..inference.conversion import LONGEST as LONGEST_CHECKED
+    from ..inference.conversion import SHORTEST, check_random_texts, compare_predictions
+    from ..inference.saved_model import SavedModel
     from ..loading import check_whole, quiet_transformers
-    from ..models.convert import kept_head
+    from ..models.convert import kept_head, load_encoder
     from ..models.modeling_encoder import longest_input
     from ..runs.cli_errors import as_user_error, command_messages
     from ..training.build import check_lexicon
@@ -70,24 +76,33 @@ def main() -> None:
         with as_user_error(), loading("NAME", arguments.encoder):
             config = AutoConfig.from_pretrained(arguments.encoder, trust_remote_code=False)
             tokenizer = AutoTokenizer.from_pretrained(arguments.encoder)
-        is_modernbert = config.model_type == "modernbert"
-        if arguments.radius is None:
-            arguments.radius = 128 if is_modernbert else 4
-        if arguments.layers is None and not is_modernbert:
-            # `from_encoder` refuses a kind of model whose configuration has no such field.
-            arguments.layers = [0, 3] if getattr(config, "num_hidden_layers", 0) > 3 else [0]
+        texts = []
+        if arguments.check is not None:
+            saved = SavedModel.load(arguments.encoder)
+            asked = {"tags": "token-classification", "questions": "question-answering"}
+            of_task = {name: saved.task == task for name, task in asked.items()}
+            texts = [text for _, text in read_texts(arguments.check, **of_task)]
+        head = kept_head(config.architectures)
         with as_user_error(), _as_typed():
-            if is_modernbert:
+            if config.model_type == "modernbert":
                 unused = [flag for flag in ("max_positions", "lexicon") if getattr(arguments, flag) is not None]
                 unused += ["positions"] * (arguments.positions != "repeated")
                 if unused:
                     raise UserError(f"--{unused[0]} is given, which a ModernBERT does not need or read: omit it.")
-                model = _window_modernbert(arguments, kept_head(config))
+                model = _window_modernbert(arguments, head)
             elif arguments.positions != "repeated" and arguments.max_positions is None:
                 raise UserError("--positions interpolated fills a longer table: add --max_positions 8192")
             else:
-                model = _big(arguments, kept_head(config), tokenizer)
+                model = _big(arguments, head, tokenizer)
         check_whole(arguments.encoder, model, ())
+        changed = [name for name in ("layers", "lexicon") if getattr(arguments, name) is not None]
+        changed += ["positions"] * (arguments.positions != "repeated")
+        longest = min(LONGEST_CHECKED, arguments.radius + 1, longest_input(config), longest_input(model.config))
+        if changed or longest < SHORTEST:
+            print(f"Not compared with the encoder, as --{(changed or ['radius'])[0]} changes it: fine-tune it.")
+        else:
+            encoder = load_encoder(arguments.encoder, config, head, {}).eval()
+            print(check_random_texts(arguments.encoder, encoder, model, longest))
         model.save_pretrained(arguments.output_dir)
         if arguments.max_positions is not None:
             tokenizer.model_max_length = longest_input(model.config)
@@ -96,11 +111,16 @@ def main() -> None:
             tokenizer.backend_tokenizer.no_padding()
         tokenizer.save_pretrained(arguments.output_dir)
         seal_model(arguments.output_dir)
+        if texts:
+            for line in compare_predictions(saved, str(arguments.output_dir), texts, arguments.radius):
+                print(line)
     chosen = "all layers" if arguments.layers is None else f"layers {' '.join(map(str, arguments.layers))}"
-    longest = longest_input(model.config)
+    if head == "Model" and config.architectures and not config.architectures[0].endswith("Model"):
+        print(f"The head of a {config.architectures[0]} is not kept: fine-tuning begins a new one.")
     print(
-        f"{type(model).__name__} of {chosen}, radius {arguments.radius}, for texts of up to {longest:,} tokens, "
-        f"{model.num_parameters():,} parameters, written to {arguments.output_dir}"
+        f"{type(model).__name__} of {chosen}, radius {arguments.radius}, for texts of up to "
+        f"{longest_input(model.config):,} tokens, {model.num_parameters():,} parameters, written to "
+        f"{arguments.output_dir}"
     )
 
 

@@ -22,7 +22,7 @@ from . import LOG_LEVEL_HELP, LOG_LEVELS
 _SAME_FILE = "predict one file with the model and with the export, and compare the outputs"
 # What went, for one version.
 _INSTEAD = {
-    "--int8": "omit it, as 8 bits change labels; bfloat16 on a CPU with AMX is faster (modeling-star predict FOLDER)",
+    "--int8": "omit it, as 8 bits change labels; bfloat16 is faster (modeling-star predict FOLDER)",
     "--format": "omit it, as ONNX is the only one",
     "--sample_file": _SAME_FILE,
     "--check": _SAME_FILE,

@@ -127,8 +127,8 @@ def parse_arguments() -> argparse.Namespace:
         "--dtype",
         choices=("auto", "float32", "bfloat16", "float16"),
         default="auto",
-        help="precision (default: auto, that of the saved weights, and compiled layers in bfloat16 on a CPU with AMX: "
-        "scores differ from float32's in the third digit)",
+        help="precision (default: auto, that of the saved weights, and compiled layers in bfloat16 where the CPU "
+        "has it: scores differ from float32's in the third digit)",
     )
     parser.add_argument(
         "--json",

@@ -59,7 +59,7 @@ class Predictor:
             in place of the best path; with `n_best` 0.01 by default.
         n_best: list at most so many spans of a text, the most probable ones.
         batch_size: the most texts predicted at once; questions are answered one by one.
-        dtype: "auto": that of the saved weights, and compiled layers in bfloat16 on a CPU with AMX; `None`: that of
+        dtype: "auto": that of the saved weights, and compiled layers in bfloat16 on a CPU that has it; `None`: that of
             the saved weights throughout; "float32", "bfloat16" or "float16". An exported model has float32.
 
     Raises:

@@ -1,5 +1,6 @@
 """Models of transformers for a `Predictor`: on the accelerator of this process, or the CPU."""
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -11,16 +12,20 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..kernels import cpu
-from ..kernels.compiled import compile_layers
+from ..kernels.compiled import compile_layers, is_compiled
 from ..kernels.compiled import describe as computation  # noqa: F401
 from ..loading import load_model
 from ..loading import load_tokenizer as load_any_tokenizer
+from ..models import modeling_big
 from ..models.char_cnn import tabulate_characters
+from ..models.convert import is_like_bert
 from ..models.modeling_encoder import longest_input
 from .cuda_graphs import cuda_graphs
 from .saved_model import SavedModel
 from .threads import map_in_threads
 
+
+logger = logging.getLogger(__name__)
 
 _CLASSES = {
     "token-classification": "AutoModelForTokenClassification",
@@ -41,8 +46,8 @@ def load_tokenizer(saved: SavedModel) -> PreTrainedTokenizerBase:
 
 def load(saved: SavedModel, dtype: str | None, instructions: str | None) -> PreTrainedModel:
     """
-    A saved model, in eval mode, on its device. On a CPU its layers are compiled; where they could be, PyTorch computes
-    them if `instructions` are `None`.
+    A saved model, in eval mode, on its device. On a CPU its layers are compiled, those of a BERT of transformers as
+    layers of a BiG-Transformer; where they could be, PyTorch computes them if `instructions` are `None`.
     """
     options: dict[str, Any] = dict(saved.remote)
     if dtype not in (None, "auto"):
@@ -52,7 +57,23 @@ def load(saved: SavedModel, dtype: str | None, instructions: str | None) -> PreT
     if model.device.type != "cpu" or (instructions is None and cpu.level_in_use() is not None):
         tabulate_characters(model)
         return model
-    return compile_layers(model, "bfloat16" if dtype == "auto" else None)
+    low: Any = "bfloat16" if dtype == "auto" else None
+    if cpu.level_in_use() is not None and is_like_bert(model.config) and _is_plain(model):
+        head = _CLASSES[saved.task].removeprefix("AutoModel")
+        converted = getattr(modeling_big, f"BigTransformer{head}").from_encoder(model).to(model.dtype)
+        if is_compiled(compile_layers(converted, low)):
+            radius = converted.config.window_radius
+            logger.warning(
+                f"{saved.name} is computed by compiled layers as a BiG-Transformer of radius {radius}, which is the "
+                f"same for texts of up to {radius + 1} tokens; {cpu.VARIABLE}=0 leaves it as it is."
+            )
+            return converted
+    return compile_layers(model, low)
+
+
+def _is_plain(model: PreTrainedModel) -> bool:
+    """Whether all modules are of torch and transformers: no adapters, no quantised layers, no code of a folder."""
+    return all(type(module).__module__.startswith(("torch.", "transformers.")) for module in model.modules())
 
 
 def instructions() -> str | None:

@@ -32,7 +32,7 @@ Model = TypeVar("Model", bound=nn.Module)
 def compiled(model: Model, dtype: Literal["bfloat16"] | None = None) -> Model:
     """
     A copy of a model for inference on a CPU, whose layers are computed by compiled code where there is some for them:
-    those of Star, and of BiG with a window of at most 16 and a first token that is the global node.
+    those of Star, and of BiG with a window and a first token that is the global node.
 
     ```python
     fast = compiled(model)
@@ -45,7 +45,7 @@ def compiled(model: Model, dtype: Literal["bfloat16"] | None = None) -> Model:
 
     Args:
         model: any model of this package or of transformers; of one in training mode, the copy is in evaluation mode.
-        dtype: numbers of the layers: "bfloat16" where the processor has AMX; `None`: as their weights.
+        dtype: numbers of the layers: "bfloat16" where the processor has AMX or AVX512_BF16; `None`: as their weights.
     """
     # Tensors that hooks compute, as in torch.nn.utils.prune, are copied by no deepcopy.
     of_hooks = (x for module in model.modules() for x in vars(module).values() if isinstance(x, Tensor))
@@ -123,7 +123,7 @@ class CompiledLayers(nn.Module):
             raise UnavailableError(f"the layers are in {' and '.join(sorted(map(str, dtypes)))}")
         self.dtype = dtypes.pop()
         low = self.dtype == torch.bfloat16 or dtype == "bfloat16"
-        self.numbers = "bfloat16" if low and self.level == "amx" else "float32"
+        self.numbers = "bfloat16" if low and self.level in cpu.WITH_BFLOAT16 else "float32"
         self._precisions = low, self.dtype == torch.bfloat16
         self._fields = operator.attrgetter(*_FIELDS, *(_OF_STAR if is_star else _OF_BIG))
         self._values = self._fields(config)
@@ -268,8 +268,7 @@ def _check(encoder: StarTransformerModel | BigTransformerModel) -> None:
     if type(encoder) is StarTransformerModel:
         is_known = config.reach <= cpu.MOST_NEIGHBOURS
     else:
-        is_window = (config.local_connection, config.global_node, config.lexicon_kind) == ("window", "first", None)
-        is_known = is_window and config.window_radius <= ops.LARGEST_CANDIDATE_RADIUS
+        is_known = (config.local_connection, config.global_node, config.lexicon_kind) == ("window", "first", None)
     if not is_known or config.hidden_act not in cpu.ACTIVATIONS[1:]:
         raise UnavailableError("there is no code for its configuration")
     made: Any = nn.Module()

@@ -9,8 +9,9 @@
 //                                 ^                                                              |
 //        keys and values of all tokens, from the pass before                 keys and values of the next layer
 //
-// Two forms of numbers: float, and bfloat16 in memory with float sums, which needs AMX. Everything is written for vectors
-// of W floats, which GCC and Clang compile for any processor; what AMX needs stands between #ifdef __AMX_BF16__.
+// Two forms of numbers: float, and bfloat16 in memory with float sums, which needs AVX512_BF16. Everything is written for
+// vectors of W floats, which GCC and Clang compile for any processor; what these instructions and AMX need stands
+// between #ifdef.
 //
 // Buffers of tokens have rows of a stride that ends in zeros, and some rows more than there are: a head may be read
 // beyond its end, and products are computed for whole tiles.
@@ -23,8 +24,10 @@
 #include <new>
 #include <omp.h>
 #include <vector>
-#ifdef __AMX_BF16__
+#ifdef __AVX512BF16__
 #include <immintrin.h>
+#endif
+#ifdef __AMX_BF16__
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -43,8 +46,11 @@ constexpr int TILE = 16;   // rows of an AMX tile
 constexpr int BLOCK = 128;  // tokens of a block
 constexpr int GROUP = 4096;  // tokens for each thread of whole sequences that go through all layers together
 constexpr int CHUNK = 512;  // tokens of a sequence that one sum of the relay goes over
+constexpr int QUERIES = 32;  // tokens whose queries are multiplied by the same keys
+constexpr int KEYS = 256;  // keys of one softmax: those of more are joined
 constexpr int CACHE_LINE = 64;
-constexpr int64_t MOST_CANDIDATES = 64;  // of a token
+constexpr int64_t MOST_CANDIDATES = 64;  // of a token whose candidates are read one by one
+constexpr int64_t MOST_RADIUS = 16;  // of such a token of BiG
 
 typedef float vf __attribute__((vector_size(4 * W)));
 typedef int32_t vi __attribute__((vector_size(4 * W)));
@@ -98,6 +104,13 @@ vf first(vf x, int count) {
   vi lane;
   for (int i = 0; i < W; i++) lane[i] = i;
   return (vf)((vi)x & (lane < count));
+}
+// Keeps the numbers from `start` to before `stop`.
+vf between(vf x, int64_t start, int64_t stop) {
+  vi lane;
+  for (int i = 0; i < W; i++) lane[i] = i;
+  const int from = std::clamp<int64_t>(start, 0, W), to = std::clamp<int64_t>(stop, 0, W);
+  return (vf)((vi)x & (lane >= from) & (lane < to));
 }
 template <int n> float sum_of(const float* p) {
   if constexpr (n == 1) return *p;
@@ -195,7 +208,7 @@ struct Arena {
 
 // ------ products with packed weights
 
-// A weight `[N, K]` of nn.Linear in panels of 32 columns, zeros beyond N. float: `[panel][K][32]`. bfloat16: AMX tiles
+// A weight `[N, K]` of nn.Linear in panels of 32 columns, zeros beyond N. float: `[panel][K][32]`. bfloat16: tiles of AMX
 // `[panel][K / 32][2][16][32]`, pairs of inputs side by side, zeros beyond K.
 template <class T> struct Matrix {
   T* data = nullptr;
@@ -209,43 +222,67 @@ template <class Out> void finish(vf x, const float* bias, int activation, Out* o
 }
 
 // M rows of `a` times a panel; the sums stay in registers.
-template <int M, class Out>
-void rows_times_panel(const float* a, int64_t lda, const float* b, int64_t depth, const float* bias, int activation,
-                      Out* out, int64_t ldo) {
+template <int M, class T, class Out>
+void rows_times_panel(const T* a, int64_t lda, const T* b, int64_t depth, const float* bias, int activation, Out* out,
+                      int64_t ldo) {
   constexpr int V = PANEL / W;
   vf sums[M][V] = {};
-  for (int64_t k = 0; k < depth; k++, b += PANEL) {
-    vf column[V];
-#pragma GCC unroll 8
-    for (int j = 0; j < V; j++) column[j] = load(b + j * W);
+#ifdef __AVX512BF16__
+  if constexpr (sizeof(T) == 2) {  // pairs are multiplied and added to a float by one instruction
+    constexpr int64_t HALF = TILE * PANEL;
+    for (int64_t k = 0; k < depth; k += PANEL, b += 2 * HALF)
+      for (int64_t pair = 0; pair < TILE; pair++) {
+        const __m512bh left = (__m512bh)_mm512_loadu_si512(b + pair * PANEL);
+        const __m512bh right = (__m512bh)_mm512_loadu_si512(b + HALF + pair * PANEL);
+        __builtin_prefetch(b + depth * PANEL + pair * PANEL);  // the next panel, which is beyond the second cache
+        __builtin_prefetch(b + depth * PANEL + HALF + pair * PANEL);
 #pragma GCC unroll 16
-    for (int i = 0; i < M; i++) {
-      vf x = splat(a[i * lda + k]);
+        for (int i = 0; i < M; i++) {
+          int32_t two;
+          memcpy(&two, a + i * lda + k + 2 * pair, 4);
+          const __m512bh x = (__m512bh)_mm512_set1_epi32(two);
+          sums[i][0] = (vf)_mm512_dpbf16_ps((__m512)sums[i][0], left, x);
+          sums[i][1] = (vf)_mm512_dpbf16_ps((__m512)sums[i][1], right, x);
+        }
+      }
+  } else
+#endif
+    for (int64_t k = 0; k < depth; k++, b += PANEL) {
+      vf column[V];
 #pragma GCC unroll 8
-      for (int j = 0; j < V; j++) sums[i][j] += x * column[j];
+      for (int j = 0; j < V; j++) column[j] = load(b + j * W);
+      __builtin_prefetch(b + depth * PANEL);
+      __builtin_prefetch(b + depth * PANEL + W);
+#pragma GCC unroll 16
+      for (int i = 0; i < M; i++) {
+        vf x = splat(a[i * lda + k]);
+#pragma GCC unroll 8
+        for (int j = 0; j < V; j++) sums[i][j] += x * column[j];
+      }
     }
-  }
+#pragma GCC unroll 16
   for (int i = 0; i < M; i++)
+#pragma GCC unroll 8
     for (int j = 0; j < V; j++)
       finish(sums[i][j], bias ? bias + j * W : nullptr, activation, out + i * ldo + j * W);
 }
 
 // out = activation(a W^T + bias), `[rows, N]`; all columns of the panels are written.
-template <class Out>
-void product(const float* a, int64_t lda, int64_t rows, const Matrix<float>& w, const float* bias, int activation,
-             Out* out, int64_t ldo) {
+template <class T, class Out>
+void product(const T* a, int64_t lda, int64_t rows, const Matrix<T>& w, const float* bias, int activation, Out* out,
+             int64_t ldo) {
   constexpr int MOST = W == 16 ? 12 : 3;
   for (int64_t p = 0; p < w.panels; p++, out += PANEL) {
-    const float* b = w.data + p * w.depth * PANEL;
+    const T* b = w.data + p * w.depth * PANEL;
     const float* of_panel = bias ? bias + p * PANEL : nullptr;
     int64_t r = 0;
-    for (; r + MOST <= rows; r += MOST)
-      rows_times_panel<MOST>(a + r * lda, lda, b, w.depth, of_panel, activation, out + r * ldo, ldo);
-    if (W == 16)
-      for (; r + 4 <= rows; r += 4)
-        rows_times_panel<4>(a + r * lda, lda, b, w.depth, of_panel, activation, out + r * ldo, ldo);
-    for (; r < rows; r++)
-      rows_times_panel<1>(a + r * lda, lda, b, w.depth, of_panel, activation, out + r * ldo, ldo);
+    auto next = [&](auto m) {
+      for (; r + m() <= rows; r += m())
+        rows_times_panel<m()>(a + r * lda, lda, b, w.depth, of_panel, activation, out + r * ldo, ldo);
+    };
+    next(std::integral_constant<int, MOST>());
+    if (W == 16) next(std::integral_constant<int, 8>()), next(std::integral_constant<int, 4>());
+    next(std::integral_constant<int, 1>());
   }
 }
 
@@ -338,7 +375,11 @@ struct Shape {
   int64_t innerp() const { return up(inner, PANEL); }
   int64_t candidates() const { return 2 * radius + 2 + (kind == STAR && radial); }
   int64_t roles() const { return kind == STAR ? candidates() : 0; }  // that may have a bias
-  bool has_code() const { return layers > 0 && radius >= 0 && candidates() <= MOST_CANDIDATES && c <= 16 * W; }
+  // Whether many neighbours make it worth while to multiply all queries of a block by all its keys.
+  bool is_dense() const { return kind == BIG && radius > MOST_RADIUS; }
+  bool has_code() const {
+    return layers > 0 && radius >= 0 && (is_dense() || candidates() <= MOST_CANDIDATES) && c <= 16 * W;
+  }
 };
 
 template <class T> struct Relay {
@@ -533,8 +574,7 @@ template <int V, class T> struct Query {
     return products;
   }
 };
-#ifdef __AMX_BF16__
-// Pairs of bfloat16 are multiplied and added to a float by one instruction.
+#ifdef __AVX512BF16__
 template <int V> struct Query<V, bf16> {
   static constexpr int PAIRS = (V + 1) / 2;
   __m512i x[PAIRS];
@@ -606,11 +646,59 @@ void attend(const T* query, const T* const* keys, int64_t count, const float* ro
   }
 }
 
+// ------ keys and values of a sequence as packed matrices, for attention over many neighbours
+//
+//        keys 0 .. 31   32 .. 63   64 .. 95        A block of queries is multiplied by the panels that its window
+// tokens    xxxxxxxx    xxxxxxxx    xx......        overlaps, key 0 being token 1: the first token is a candidate of
+//  33..64   xxxxxxxx    xxxxxxxx    xxxx....        every query, and is where its softmax begins. Whole panels from
+//           ...xxxxx    xxxxxxxx    xxxxxxxx        the start of a sequence: batch mates and blocks change no bit.
+
+// `count` keys, rows of stride `ld`, as the columns of a panel, and values as its inputs; zeros beyond.
+void pack_keys(const float* rows, int64_t ld, int64_t count, int64_t c, float* panel) {
+  for (int64_t k = 0; k < c; k++)
+    for (int64_t t = 0; t < PANEL; t++) panel[k * PANEL + t] = t < count ? rows[t * ld + k] : 0;
+}
+void pack_values(const float* rows, int64_t ld, int64_t count, int64_t c, float* panel) {
+  for (int64_t t = 0; t < PANEL; t++)
+    for (int64_t k = 0; k < PANEL; k++) panel[t * PANEL + k] = t < count && k < c ? rows[t * ld + k] : 0;
+}
+void pack_keys(const bf16* rows, int64_t ld, int64_t count, int64_t c, bf16* panel) {
+  for (int64_t k = 0; k < up(c, PANEL); k += 2)
+    for (int64_t t = 0; t < PANEL; t++) {
+      uint32_t two = 0;
+      if (t < count && k < c) memcpy(&two, rows + t * ld + k, 4);
+      if (k + 1 == c) two &= 0xffff;
+      memcpy(panel + (k / PANEL * 2 + t / TILE) * TILE * PANEL + k % PANEL * TILE + t % TILE * 2, &two, 4);
+    }
+}
+void pack_values(const bf16* rows, int64_t ld, int64_t count, int64_t c, bf16* panel) {
+  for (int64_t t = 0; t < PANEL; t += 2)
+    for (int64_t k = 0; k < PANEL; k += W) {
+      auto row = [&](int64_t i) { return (vu)(i < count ? first(load(rows + i * ld + k), c - k) : vf{}); };
+      const vu two = row(t) >> 16 | row(t + 1);
+      memcpy(panel + k / TILE * TILE * PANEL + t * TILE + k % TILE * 2, &two, sizeof two);
+    }
+}
+template <class T> float dot(const T* x, const T* y, int64_t c) {
+  vf products = {};
+  for (int64_t j = 0; j < c; j += W) products += first(load(x + j) * load(y + j), std::min<int64_t>(c - j, W));
+  return sum(products);
+}
+// The largest of `count` scores and `most`.
+float largest(const float* scores, int64_t count, float most) {
+  vf x = splat(most);
+  int64_t t = 0;
+  for (; t + W <= count; t += W) x = larger(x, load(scores + t));
+  for (int i = 0; i < W; i++) most = std::max(most, x[i]);
+  for (; t < count; t++) most = std::max(most, scores[t]);
+  return most;
+}
+
 // ------ the relay over its sequence
 
 // Products of 2 W numbers, added up in W lanes.
 vf pairs(const float* x, const float* y) { return load(x) * load(y) + load(x + W) * load(y + W); }
-#ifdef __AMX_BF16__
+#ifdef __AVX512BF16__
 vf pairs(const bf16* x, const bf16* y) {
   return (vf)_mm512_dpbf16_ps(_mm512_setzero_ps(), (__m512bh)_mm512_loadu_si512(x), (__m512bh)_mm512_loadu_si512(y));
 }
@@ -687,9 +775,12 @@ template <class T> struct Encoder {
   std::vector<Chunk> chunks;
   std::vector<int64_t> first_chunk;
   std::vector<int32_t> sequence_of;
+  std::vector<int64_t> first_panel;  // of each sequence, where attention is dense
+  const int64_t ck = up(s.c, PANEL), columns = sizeof(T) == 2 ? ck : s.c;  // of a packed value and of a packed key
   T *states, *embedded, *nodes, *node_query, *node_key, *node_mix, *node_context, *node_kv;
   T *kv[2], *query, *context, *embedded_kv, *inner;
-  float *update, *node_update, *partial, *chunk_scores;
+  T *packed_keys, *packed_values, *weights;
+  float *update, *node_update, *partial, *chunk_scores, *scores, *mix;
 
   Encoder(const Call& call, const std::vector<Layer<T>>& layers, Arena& arena)
       : call(call), s(call.s), layers(layers), arena(arena) {
@@ -699,7 +790,7 @@ template <class T> struct Encoder {
     embedded = arena.take<T>(rows * dp);
     states = arena.take<T>(rows * dp);
     for (auto& x : kv) x = arena.take<T>(rows * kvp);
-    query = arena.take<T>(threads * BLOCK * hcp);
+    query = arena.take<T>((threads * BLOCK + 2 * TILE) * hcp);
     context = arena.take<T>(threads * BLOCK * hcp);
     embedded_kv = arena.take<T>(threads * BLOCK * std::max(kvp, dp));
     inner = arena.take<T>(threads * BLOCK * std::max(s.innerp(), dp));
@@ -721,6 +812,16 @@ template <class T> struct Encoder {
       std::fill(sequence_of.begin() + call.offsets[i], sequence_of.begin() + call.offsets[i + 1], (int32_t)i);
     }
     first_chunk.push_back(chunks.size());
+    for (int64_t i = 0; s.is_dense() && i <= b; i++) {
+      const int64_t tokens = i ? call.offsets[i] - call.offsets[i - 1] : 0;
+      first_panel.push_back((i ? first_panel.back() : 0) + up(std::max<int64_t>(tokens - 1, 0), PANEL) / PANEL);
+    }
+    const int64_t packed = s.is_dense() ? s.h * first_panel.back() * PANEL : 0, dense = s.is_dense() ? threads : 0;
+    packed_keys = arena.take<T>(packed * columns);
+    packed_values = arena.take<T>(packed * ck);
+    weights = arena.take<T>(dense * QUERIES * KEYS);
+    scores = arena.take<float>(dense * QUERIES * KEYS);
+    mix = arena.take<float>(dense * QUERIES * 2 * ck);
     partial = arena.take<float>(chunks.size() * s.h * (mixed + 2) + W);
   }
 
@@ -834,6 +935,89 @@ template <class T> struct Encoder {
       case 4: return attend_over_keys<4>(layer, kv);
       case 8: return attend_over_keys<8>(layer, kv);
       default: return attend_over_keys<16>(layer, kv);
+    }
+  }
+  // The packed keys of a sequence, `[h][panel]`, and its values, `[h][columns][panel]`.
+  void pack_sequences(const T* kv) {
+    std::vector<Chunk> panels;
+    for (int64_t n = 0; n < b; n++)
+      for (int64_t t = call.offsets[n] + 1; t < call.offsets[n + 1]; t += PANEL)
+        panels.push_back({n, t, std::min<int64_t>(t + PANEL, call.offsets[n + 1])});
+    parallel(panels.size(), call.threads, [&](int64_t i, int) {
+      const auto& [n, start, stop] = panels[i];
+      const int64_t from = first_panel[n], count = first_panel[n + 1] - from;
+      for (int64_t head = 0; head < s.h; head++) {
+        const T* rows = kv + start * kvp + head * s.c;
+        pack_keys(rows, kvp, stop - start, s.c, packed_keys + (from * s.h + head * count + i - from) * columns * PANEL);
+        for (int64_t k = 0; k < ck; k += PANEL)
+          pack_values(rows + hc + k, kvp, stop - start, s.c - k,
+                      packed_values + (from * s.h * ck + (head * ck + k) * count + (i - from) * PANEL) * PANEL);
+      }
+    });
+  }
+  // The context of `count` tokens of a sequence, at most QUERIES, that begin with token `from` of it.
+  void attend_densely(const T* queries, int64_t n, int64_t from, int64_t count, const T* kv, int thread, T* context) {
+    const int64_t start = call.offsets[n], last = call.offsets[n + 1] - start - 1, panel = first_panel[n];
+    const int64_t panels = first_panel[n + 1] - panel;
+    // Keys of a token, from the first one to the one after the last: all of the first token's.
+    auto low = [&](int64_t t) { return t ? std::max<int64_t>(t - s.radius - 1, 0) : 0; };
+    auto high = [&](int64_t t) { return t ? std::min(t + s.radius, last) : last; };
+    T* p = weights + thread * QUERIES * KEYS;
+    float *x = scores + thread * QUERIES * KEYS, *total = mix + thread * QUERIES * 2 * ck, *sums = total + QUERIES * ck;
+    float most[QUERIES], denominator[QUERIES];
+    for (int64_t head = 0; head < s.h; head++) {
+      const T *q = queries + head * s.c, *first_key = kv + start * kvp + head * s.c;
+      for (int64_t i = 0; i < count; i++) {
+        most[i] = dot(q + i * hcp, first_key, s.c);
+        denominator[i] = 1;
+        for (int64_t j = 0; j < s.c; j += W) store(total + i * ck + j, load(first_key + hc + j));
+      }
+      const int64_t to = high(from + count - 1);
+      for (int64_t chunk = low(from) / KEYS * KEYS; chunk < to; chunk += KEYS) {
+        const int64_t begin = std::max(chunk, low(from) / PANEL * PANEL), end = std::min(chunk + KEYS, up(to, PANEL));
+        const Matrix<T> keys{packed_keys + (panel * s.h + head * panels + begin / PANEL) * columns * PANEL,
+                             (end - begin) / PANEL, columns};
+        product(q, hcp, count, keys, nullptr, NONE, x, KEYS);
+        for (int64_t i = 0; i < count; i++) {
+          float* row = x + i * KEYS;
+          const int64_t left = std::clamp(low(from + i) - begin, (int64_t)0, end - begin);
+          const int64_t right = std::clamp(high(from + i) - begin, left, end - begin);
+          const float now = largest(row + left, right - left, most[i]), factor = std::exp(most[i] - now);
+          most[i] = now;
+          vf added = {};
+          for (int64_t t = 0; t < end - begin; t += W) {
+            vf e = exponential(load(row + t) - splat(now));
+            if (t < left || t + W > right) e = between(e, left - t, right - t);
+            added += e;
+            store(p + i * KEYS + t, e);
+          }
+          denominator[i] = denominator[i] * factor + sum(added);
+          for (int64_t j = 0; j < s.c; j += W) store(total + i * ck + j, load(total + i * ck + j) * splat(factor));
+        }
+        for (int64_t k = 0; k < ck; k += PANEL) {
+          const Matrix<T> values{packed_values + (panel * s.h * ck + (head * ck + k) * panels + begin) * PANEL, 1,
+                                 end - begin};
+          product(p, KEYS, count, values, nullptr, NONE, sums + k, ck);
+        }
+        for (int64_t i = 0; i < count; i++)
+          for (int64_t j = 0; j < s.c; j += W)
+            store(total + i * ck + j, load(total + i * ck + j) + load(sums + i * ck + j));
+      }
+      // What lies beyond the head is overwritten by the next one.
+      for (int64_t i = 0; i < count; i++)
+        for (int64_t j = 0; j < s.c; j += W)
+          store(context + i * hcp + head * s.c + j, first(load(total + i * ck + j) * splat(1 / denominator[i]), s.c - j));
+    }
+    for (int64_t i = 0; i < count; i++) std::fill(context + i * hcp + hc, context + (i + 1) * hcp, T{});
+  }
+  // The same for tokens of any sequences.
+  void attend_densely(const T* queries, int64_t row, int64_t count, const T* kv, int thread, T* context) {
+    for (int64_t t = row, stop; t < row + count; t = stop) {
+      const int64_t n = sequence_of[t], from = t - call.offsets[n];
+      stop = std::min({t + QUERIES, row + count, call.offsets[n + 1]});
+      // The first token attends to all others: alone, where the next ones do not.
+      if (!from && call.offsets[n + 1] - call.offsets[n] > s.radius + 1) stop = t + 1;
+      attend_densely(queries + (t - row) * hcp, n, from, stop - t, kv, thread, context + (t - row) * hcp);
     }
   }
   // Of a chunk and each head the largest score, the sum of exponentials and the sum of rows.
@@ -1003,11 +1187,16 @@ template <class T> struct Encoder {
     for (int64_t l = 0; l < s.layers; l++) {
       const Layer<T>& layer = layers[l];
       T *own = kv[l % 2], *next = kv[(l + 1) % 2];
-      for (int64_t n = 0; n < b; n++)  // an empty sequence has any row, also where there is no token
-        memcpy(nodes + n * dp, states + std::min(call.offsets[n], std::max<int64_t>(N - 1, 0)) * dp, dp * sizeof(T));
-      attend_over_keys(layer, own);
-      // Of the last layer nothing but the first tokens is read.
-      if (s.pooling == FIRST && !call.states && l + 1 == s.layers) {
+      // Of the last layer nothing but the first tokens may be read.
+      const bool only_first = s.pooling == FIRST && !call.states && l + 1 == s.layers, dense = s.is_dense();
+      if (only_first || !dense) {
+        for (int64_t n = 0; n < b; n++)  // an empty sequence has any row, also where there is no token
+          memcpy(nodes + n * dp, states + std::min(call.offsets[n], std::max<int64_t>(N - 1, 0)) * dp, dp * sizeof(T));
+        attend_over_keys(layer, own);
+      } else {
+        pack_sequences(own);
+      }
+      if (only_first) {
         parallel((b + BLOCK - 1) / BLOCK, call.threads, [&](int64_t i, int thread) {
           const int64_t row = i * BLOCK, count = std::min<int64_t>(BLOCK, b - row);
           T* y = of_block(thread);
@@ -1024,7 +1213,8 @@ template <class T> struct Encoder {
         T* y = of_block(thread);
         float* u = update + thread * BLOCK * dp;
         product(states + row * dp, dp, count, layer.query, layer.query_bias, NONE, q, hcp);
-        for (int64_t i = 0; i < count; i++) {
+        if (dense) attend_densely(q, row, count, own, thread, of_context);
+        for (int64_t i = 0; i < count && !dense; i++) {
           const T* keys[MOST_CANDIDATES];
           const int64_t t = row + i, start = call.offsets[sequence_of[t]], stop = call.offsets[sequence_of[t] + 1];
           int64_t found = 0;
@@ -1034,7 +1224,7 @@ template <class T> struct Encoder {
           attend(q + i * hcp, keys, found, nullptr, s, of_context + i * hcp);
         }
         product(of_context, hcp, count, layer.output, layer.output_bias, NONE, u, dp);
-        for (int64_t i = 0; i < count; i++) {
+        for (int64_t i = 0; i < count && !dense; i++) {
           const int64_t n = sequence_of[row + i];
           if (row + i == call.offsets[n]) memcpy(u + i * dp, node_update + n * dp, dp * sizeof(float));
         }
@@ -1060,7 +1250,7 @@ template <class T> void encode(const Call& call, const char* packed) {
   else encoder.big();
 }
 
-#ifdef __AMX_BF16__
+#ifdef __AVX512BF16__
 typedef bf16 Half;
 #else
 typedef float Half;
@@ -1068,8 +1258,8 @@ typedef float Half;
 
 }  // namespace
 
-// ------ what cpu.py calls: `low` says that layers compute in bfloat16, where this code has AMX, and `half` that the
-// numbers of the caller are bfloat16
+// ------ what cpu.py calls: `low` says that layers compute in bfloat16, where this code has AVX512_BF16, and `half` that
+// the numbers of the caller are bfloat16
 
 extern "C" {
 

@@ -30,11 +30,15 @@ logger = logging.get_logger(__name__)
 VARIABLE = "MODELING_STAR_CPU_KERNELS"
 # By their numbers in cpu.cpp.
 KINDS = ("star", "big")
+WITH_BFLOAT16 = ("amx", "avx512bf16")
 ACTIVATIONS = ("none", "relu", "gelu")
 POOLINGS = (None, "max", "mean", "first")
+# How limits of oneDNN begin that allow the first of LEVELS, the second and the third.
+_OF_ONEDNN = (("avx512_core_amx", "avx10"), ("avx512_core_bf16", "avx512_core_fp16"), ("avx512",))
+_BELOW_AVX512 = len(_OF_ONEDNN)
 # Parameters of a layer, in the order of `Slot`.
 SLOTS = 21
-# On either side: cpu.cpp holds the keys of at most 64 candidates of a token.
+# On either side in a ring: cpu.cpp holds the keys of at most 64 candidates of a token.
 MOST_NEIGHBOURS = 30
 
 
@@ -66,14 +70,14 @@ def level(limit: str = "all") -> str:
     Args:
         limit: ONEDNN_MAX_CPU_ISA; torch reads ATEN_CPU_CAPABILITY.
     """
-    allowed = list(LEVELS)
     capability = torch.backends.cpu.get_cpu_capability().lower()
-    if not capability.startswith("avx512"):
-        allowed = allowed[2:] if capability.startswith("avx2") else ["plain"]
-    if limit not in ("all", "default") and not limit.startswith(("avx512_core_amx", "avx10")):
-        allowed = [name for name in allowed if name != "amx" and (name != "avx512" or limit.startswith("avx512"))]
+    best = 0 if capability.startswith("avx512") else _BELOW_AVX512
+    if not capability.startswith("avx"):
+        best = len(LEVELS) - 1
+    if limit not in ("all", "default"):
+        best = max(best, next((i for i, begins in enumerate(_OF_ONEDNN) if limit.startswith(begins)), _BELOW_AVX512))
     has = _processor_flags()
-    return next((name for name in allowed if LEVELS[name][1] <= has), "plain")
+    return next(name for name in tuple(LEVELS)[best:] if LEVELS[name][1] <= has)
 
 
 def _processor_flags() -> frozenset[str]:

@@ -28,6 +28,10 @@ LEVELS: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
         ("-march=x86-64-v4", "-mavx512bf16", "-mamx-tile", "-mamx-bf16"),
         frozenset(("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "amx_tile", "amx_bf16")),
     ),
+    "avx512bf16": (
+        ("-march=x86-64-v4", "-mavx512bf16"),
+        frozenset(("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512_bf16")),
+    ),
     "avx512": (("-march=x86-64-v4",), frozenset(("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"))),
     "avx2": (("-march=x86-64-v3",), frozenset(("avx2", "fma", "bmi2", "f16c"))),
     "plain": ((), frozenset()),
@@ -58,7 +62,7 @@ def cache_folder() -> Path:
 
 def levels_of_machine() -> tuple[str, ...]:
     """The levels that a wheel for this machine holds: a processor that runs it may have more or less than this one."""
-    return ("amx", "avx512", "avx2") if platform.machine() in ("x86_64", "AMD64") else ("plain",)
+    return tuple(LEVELS)[:-1] if platform.machine() in ("x86_64", "AMD64") else ("plain",)
 
 
 def _library_name(name: str) -> str:

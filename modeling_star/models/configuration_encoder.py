@@ -185,6 +185,8 @@ class EncoderConfig(BaseConfig):
             classifier or a tagger are divided by it, those of a CRF with its transitions (Guo et al. 2017,
             https://arxiv.org/abs/1706.04599): best labels and paths stay.
         hidden_act (`str`, defaults to `"relu"`): any activation that transformers knows by name.
+        head_act (`str`, *optional*): that of the dense layer in the heads for classes of texts and for masked tokens;
+            defaults to `hidden_act`.
         layer_norm_eps (`float`, defaults to 1e-5), initializer_range (`float`, defaults to 0.02): as in BERT.
     """
 
@@ -231,6 +233,7 @@ class EncoderConfig(BaseConfig):
     crf_constraints: Literal["auto", "iob1", "iob2", "iobes"] | None = None
     calibration_temperature: float | int = 1.0
     hidden_act: str = "relu"
+    head_act: str | None = None
     layer_norm_eps: float | int = 1e-5
     initializer_range: float | int = 0.02
     pad_token_id: int | None = 0
@@ -328,9 +331,10 @@ class EncoderConfig(BaseConfig):
             wrong = f"crf_constraints={self.crf_constraints!r} is given without a CRF: set use_crf=True too."
         elif given != list(range(len(given))):
             wrong = f"id2label has the ids {given}; they count from 0: id2label=dict(enumerate(labels))."
-        elif self.hidden_act not in ACT2FN:
-            hint = did_you_mean(self.hidden_act, sorted(ACT2FN))
-            wrong = f"hidden_act={self.hidden_act!r} is given, which transformers does not have.{hint}"
+        elif unknown := [name for name in ("hidden_act", "head_act") if getattr(self, name) not in (None, *ACT2FN)]:
+            value = getattr(self, unknown[0])
+            hint = did_you_mean(value, sorted(ACT2FN))
+            wrong = f"{unknown[0]}={value!r} is given, which transformers does not have.{hint}"
         else:
             return
         raise ValueError(wrong)

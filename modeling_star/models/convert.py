@@ -41,7 +41,6 @@ _LAYER = {
 }
 _EMBEDDINGS = {
     "word_embeddings": "word_embeddings",
-    "position_embeddings": "position_embeddings",
     "token_type_embeddings": "token_type_embeddings",
     "norm": "LayerNorm",
 }
@@ -53,20 +52,33 @@ _OF_BERT = (
 
 
 @dataclass(frozen=True)
+class _Head:
+    """
+    Where an encoder keeps the head of a task.
+
+    Args:
+        modules: modules of our head, and their names with theirs.
+        activation: of its dense layer; `None`: that of the encoder's layers.
+    """
+
+    modules: dict[str, str]
+    activation: str | None = None
+
+
+@dataclass(frozen=True)
 class _Family:
     """
     Where encoders of one kind keep what a BiG-Transformer has.
 
     Args:
-        heads: the heads that are taken, by the name of our head's class, which ends that of the Auto class for theirs;
-            modules of ours, and their names with theirs.
+        heads: by the name of our head's class, which ends that of the Auto class for theirs.
         layers: the list of layers.
         layer, embeddings: modules of ours, and their names in a layer and in the embeddings.
         fields: fields of our configuration, and their names in the encoder's.
         constants: fields of our configuration that the encoder's does not have.
     """
 
-    heads: dict[str, dict[str, str]] = field(default_factory=dict)
+    heads: dict[str, _Head]
     layers: str = "encoder.layer"
     layer: dict[str, str] = field(default_factory=lambda: _LAYER)
     embeddings: dict[str, str] = field(default_factory=lambda: _EMBEDDINGS)
@@ -74,18 +86,42 @@ class _Family:
     constants: dict[str, Any] = field(default_factory=dict)
 
 
-def _masked_lm(dense: str, norm: str, decoder: str) -> dict[str, dict[str, str]]:
-    return {"ForMaskedLM": {"lm_head.dense": dense, "lm_head.layer_norm": norm, "lm_head.decoder": decoder}}
+def _heads(classifier: _Head, masked_lm: _Head) -> dict[str, _Head]:
+    return {
+        "ForSequenceClassification": classifier,
+        "ForTokenClassification": _Head({"classifier": "classifier"}),
+        "ForQuestionAnswering": _Head({"qa_outputs": "qa_outputs"}),
+        "ForMaskedLM": masked_lm,
+    }
 
 
-_ROBERTA = _Family(_masked_lm("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder"))
+def _masked_lm(dense: str, norm: str, decoder: str, activation: str | None = None) -> _Head:
+    return _Head({"lm_head.dense": dense, "lm_head.layer_norm": norm, "lm_head.decoder": decoder}, activation)
+
+
+def _classifier(dense: str, out_proj: str, activation: str) -> _Head:
+    return _Head({"classifier.dense": dense, "classifier.out_proj": out_proj}, activation)
+
+
+_ROBERTA = _Family(
+    _heads(
+        _classifier("classifier.dense", "classifier.out_proj", "tanh"),
+        _masked_lm("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "gelu"),
+    )
+)
 _FAMILIES = {
     "bert": _Family(
-        _masked_lm("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.decoder")
+        _heads(
+            _classifier("bert.pooler.dense", "classifier", "tanh"),
+            _masked_lm(*(f"cls.predictions.{name}" for name in ("transform.dense", "transform.LayerNorm", "decoder"))),
+        )
     ),
     "camembert": _ROBERTA,
     "distilbert": _Family(
-        _masked_lm("vocab_transform", "vocab_layer_norm", "vocab_projector"),
+        _heads(
+            _classifier("pre_classifier", "classifier", "relu"),
+            _masked_lm("vocab_transform", "vocab_layer_norm", "vocab_projector"),
+        ),
         layers="transformer.layer",
         layer={
             "attention.projections.query": "attention.q_lin",
@@ -114,6 +150,10 @@ _FAMILIES = {
         constants={"layer_norm_eps": 1e-12},
     ),
     "electra": _Family(
+        _heads(
+            _classifier("classifier.dense", "classifier.out_proj", "gelu"),
+            _masked_lm("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head", "gelu"),
+        ),
         fields={name: name for name in (*_OF_BERT, "embedding_size")},
         constants={"embedding_projection": "last"},
     ),
@@ -123,11 +163,19 @@ _FAMILIES = {
 """Model types whose block is BERT's."""
 
 
-def kept_head(config: PreTrainedConfig) -> str:
-    """The ending of our class that keeps all that is taken of a checkpoint: "ForMaskedLM", or "Model" without head."""
-    has_head = any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in config.architectures or [])
-    family = _FAMILIES.get(config.model_type)  # a ModernBERT has none, and keeps its heads
-    return "ForMaskedLM" if has_head and (family is None or "ForMaskedLM" in family.heads) else "Model"
+def kept_head(architectures: Sequence[str] | None) -> str:
+    """The ending of our class that keeps the head of a checkpoint of these classes: "Model" if none does."""
+    for name in architectures or []:
+        if name == "BertForPreTraining":  # and the head of pairs of sentences, which nothing of ours has
+            return "ForMaskedLM"
+        for ending in _ROBERTA.heads:
+            if name.endswith(ending):
+                return ending
+    return "Model"
+
+
+def _warn_of_new_head(model_class: type, name_or_path: Any, why: str) -> None:
+    logger.warning(f"The head of the {model_class.__name__} begins anew: {name_or_path} {why}.")
 
 
 def _chosen_layers(config: PreTrainedConfig, layers: Sequence[int] | None, needs_first: bool = False) -> list[int]:
@@ -158,26 +206,87 @@ def check_taken(name: str | Path, missing: Iterable[str]) -> None:
 # ------ BERT and its kin to a BiG-Transformer
 
 
-def read_encoder_config(name_or_path: str | Path, hub: dict[str, Any]) -> PreTrainedConfig:
-    """The configuration of an encoder whose block is BERT's, or an error that says what becomes what."""
-    config = AutoConfig.from_pretrained(name_or_path, **hub)
+def big_transformer(
+    cls: Any,
+    source: str | Path | PreTrainedModel,
+    layers: Sequence[int] | None,
+    radius: int,
+    hub: dict[str, Any],
+    fields: dict[str, Any],
+    max_positions: int | None,
+    positions: str,
+) -> PreTrainedModel:
+    """`BigTransformerPreTrainedModel.from_encoder`, without a lexicon."""
+    if isinstance(source, PreTrainedModel):
+        config, name_or_path, architectures = source.config, source.name_or_path, [type(source).__name__]
+    else:
+        config, name_or_path = AutoConfig.from_pretrained(source, **hub), source
+        architectures = config.architectures or []
+    _check_family(config, name_or_path)
+    head = _head_to_keep(cls, architectures, config, name_or_path, fields)
+    taken = fields_from_encoder(config, layers, radius, max_positions, head)
+    if "id2label" in fields:
+        taken["label2id"] = {label: number for number, label in fields["id2label"].items()}
+    model = cls(cls.config_class(**{**taken, **fields}))
+    encoder = source if isinstance(source, PreTrainedModel) else load_encoder(source, config, head, hub)
+    family, target = _FAMILIES[config.model_type], model._encoder
+    if head != "Model":
+        _copy(model, encoder, family.heads[head].modules)
+    encoder = encoder.base_model
+    _copy(target.embeddings, encoder.embeddings, family.embeddings)
+    if hasattr(encoder, "embeddings_project"):
+        _copy(target.embeddings, encoder, {"projection": "embeddings_project"})
+    if (table := target.embeddings.position_embeddings) is not None:
+        rows = encoder.embeddings.position_embeddings.weight.detach().to(table.weight)[first_position(config) :]
+        table.weight = nn.Parameter(_positions(rows, table.num_embeddings, positions))
+    all_layers = encoder.get_submodule(family.layers)
+    for layer, index in zip(target.layers, _chosen_layers(config, layers), strict=True):
+        _copy(layer, all_layers[index], family.layer)
+    return model.eval()
+
+
+def is_like_bert(config: PreTrainedConfig) -> bool:
+    """Whether an encoder's block is BERT's, with absolute positions."""
     positions, is_decoder = (getattr(config, name, None) for name in ("position_embedding_type", "is_decoder"))
-    if config.model_type not in _FAMILIES or is_decoder or positions not in (None, "absolute"):
+    return config.model_type in _FAMILIES and not is_decoder and positions in (None, "absolute")
+
+
+def _check_family(config: PreTrainedConfig, name_or_path: str | Path) -> None:
+    """Raise where an encoder's block is not BERT's, and say what becomes what."""
+    if not is_like_bert(config):
         advice = 'BigTransformerModel.from_encoder("bert-base-uncased")'
         if config.model_type == "modernbert":
             advice = f'WindowModernBertModel.from_encoder("{name_or_path}")'
         kind = f"a {config.model_type}"
         if config.model_type in _FAMILIES:
-            kind += " that is a decoder" if is_decoder else f" with {positions} positions"
+            kind += " that is a decoder" if config.is_decoder else f" with {config.position_embedding_type} positions"
         raise ValueError(
             f"{name_or_path} is {kind}; an encoder with absolute positions of type {', '.join(_FAMILIES)} becomes a "
             f"BiG-Transformer, and a modernbert a WindowModernBert: {advice}."
         )
-    return config
+
+
+def _head_to_keep(
+    cls: type, architectures: Sequence[str], config: PreTrainedConfig, name_or_path: Any, fields: dict[str, Any]
+) -> str:
+    """`kept_head` where `cls` has it with as many labels, else "Model"; a head that is not kept is named."""
+    classes, kept = [base.__name__ for base in cls.__mro__], kept_head(architectures)
+    wanted = next((ending for ending in _ROBERTA.heads if ending in classes), "Model")
+    labels = fields.get("num_labels", len(fields.get("id2label", config.id2label)))
+    has_labels = wanted in ("ForSequenceClassification", "ForTokenClassification")
+    if wanted == "Model" or (wanted == kept and (labels == config.num_labels or not has_labels)):
+        return wanted
+    why = f"is a {', '.join(architectures) or config.model_type}"
+    _warn_of_new_head(cls, name_or_path, why + f" of {config.num_labels} labels" * (wanted == kept))
+    return "Model"
 
 
 def fields_from_encoder(
-    source: PreTrainedConfig, layers: Sequence[int] | None, radius: int, max_positions: int | None = None
+    source: PreTrainedConfig,
+    layers: Sequence[int] | None,
+    radius: int,
+    max_positions: int | None = None,
+    head: str = "Model",
 ) -> dict[str, Any]:
     """
     The fields of `BigTransformerConfig` that make its layers those of an encoder.
@@ -187,6 +296,7 @@ def fields_from_encoder(
         layers: indices of the layers that are taken; all where `None`.
         radius: neighbours on either side.
         max_positions: the longest text; the encoder's where `None`.
+        head: the ending of the class whose head is kept; "Model": none.
 
     Raises:
         ValueError: the encoder lacks one of the layers.
@@ -196,6 +306,10 @@ def fields_from_encoder(
     taken = {name: getattr(source, theirs) for name, theirs in family.fields.items()} | family.constants
     if max_positions is None:
         max_positions = source.max_position_embeddings - first_position(source)
+    if head != "Model":
+        of_head = ("id2label", "label2id", "problem_type", "task_specific_params")
+        taken |= {name: getattr(source, name) for name in of_head if hasattr(source, name)}
+        taken["head_act"] = family.heads[head].activation
     return {
         **taken,
         "num_hidden_layers": len(chosen),
@@ -211,60 +325,26 @@ def fields_from_encoder(
     }
 
 
-def copy_encoder(
-    model: Any, name_or_path: str | Path, layers: Sequence[int] | None, hub: dict[str, Any], positions: str
-) -> None:
-    """Copy embeddings, layers and the head, where it is taken, into a model of the shape of `fields_from_encoder`."""
-    config = AutoConfig.from_pretrained(name_or_path, **hub)
-    family, encoder = _FAMILIES[config.model_type], model._encoder
-    source = _source_with_head(model, family, config, name_or_path, hub)
-    table = source.embeddings.position_embeddings
-    rows = table.weight.detach()[first_position(config) :]
-    table.weight = nn.Parameter(_positions(rows, encoder.embeddings.position_embeddings, positions))
-    _copy(encoder.embeddings, source.embeddings, family.embeddings)
-    if hasattr(source, "embeddings_project"):
-        _copy(encoder.embeddings, source, {"projection": "embeddings_project"})
-    all_layers = source.get_submodule(family.layers)
-    for target, index in zip(encoder.layers, _chosen_layers(config, layers), strict=True):
-        _copy(target, all_layers[index], family.layer)
-
-
-def _source_with_head(
-    model: Any, family: _Family, config: PreTrainedConfig, name_or_path: str | Path, hub: dict[str, Any]
-) -> Any:
-    """The encoder to copy; the head above it is copied into `model` where it is taken and the checkpoint has it."""
+def load_encoder(
+    name_or_path: str | Path, config: PreTrainedConfig, head: str, hub: dict[str, Any]
+) -> PreTrainedModel:
+    """An encoder with all weights of its file, with its head where this is kept."""
     options = {"dtype": torch.float32, "output_loading_info": True, **hub}
-    classes = [base.__name__ for base in type(model).__mro__]
-    head = next((name for name in family.heads if name in classes), None)
-    if head is None:
-        if "add_pooling_layer" in inspect.signature(MODEL_MAPPING[type(config)].__init__).parameters:
-            options["add_pooling_layer"] = False
-        source, report = AutoModel.from_pretrained(name_or_path, **options)
-        check_taken(name_or_path, report["missing_keys"])
-        is_new = "ForMaskedLM" in classes
-    else:
-        with_head, report = getattr(transformers, f"AutoModel{head}").from_pretrained(name_or_path, **options)
-        source = with_head.base_model
-        below = f"{with_head.base_model_prefix}."
-        check_taken(name_or_path, (key for key in report["missing_keys"] if key.startswith(below)))
-        # A decoder is the embedding table.
-        needed = [theirs for ours, theirs in family.heads[head].items() if not ours.endswith("decoder")]
-        is_new = any(key.startswith(tuple(needed)) for key in report["missing_keys"])
-        if not is_new:
-            _copy(model, with_head, family.heads[head])
-    if is_new:
-        logger.warning(f"{name_or_path} has no head of a masked language model that is taken: the model's is new.")
+    if head == "Model" and "add_pooling_layer" in inspect.signature(MODEL_MAPPING[type(config)].__init__).parameters:
+        options["add_pooling_layer"] = False
+    auto_class = getattr(transformers, f"AutoModel{head.removeprefix('Model')}")
+    source, report = auto_class.from_pretrained(name_or_path, **options)
+    check_taken(name_or_path, report["missing_keys"])
     return source
 
 
-def _positions(table: Tensor, target: nn.Embedding | None, how: str) -> Tensor:
+def _positions(table: Tensor, count: int, how: str) -> Tensor:
     """
-    The rows of a table of positions `[n, d]` for a longer one: again and again ("repeated"), or stretched evenly from
-    the first row to the last ("interpolated").
+    `count` rows of a table of positions `[n, d]`: again and again ("repeated"), or stretched evenly from the first
+    row to the last ("interpolated").
     """
     if how not in ("repeated", "interpolated"):
         raise ValueError(f'positions={how!r} is given; "repeated" or "interpolated" is allowed.')
-    count = len(table) if target is None else target.num_embeddings
     if how == "repeated" or count <= len(table):
         return table[torch.arange(count) % len(table)]
     stretched = nn.functional.interpolate(table.T[None], size=count, mode="linear", align_corners=True)
@@ -277,17 +357,23 @@ def _copy(target: nn.Module, source: nn.Module, names: dict[str, str]) -> None:
     Copy the parameters of submodules, by their names in both modules. What the target lacks is left out: the bias of
     keys, embeddings that the configuration omits.
     """
-    parameters = dict(target.named_parameters())
     for to_name, from_name in names.items():
-        for name, value in source.get_submodule(from_name).named_parameters():
-            parameter = parameters.get(f"{to_name}.{name}")
-            if parameter is not None and parameter.shape != value.shape:
+        values = dict(source.get_submodule(from_name).named_parameters())
+        for name, parameter in target.named_parameters():
+            if not name.startswith(f"{to_name}."):
+                continue
+            rest = name.removeprefix(f"{to_name}.")
+            if rest not in values:
                 raise ValueError(
-                    f"{to_name}.{name} has shape {list(parameter.shape)}, and the encoder's {list(value.shape)}: omit "
+                    f"{name} is not in the encoder's {from_name}, which is no plain layer: merge its adapters first, "
+                    "model.merge_and_unload()."
+                )
+            if parameter.shape != values[rest].shape:
+                raise ValueError(
+                    f"{name} has shape {list(parameter.shape)}, and the encoder's {list(values[rest].shape)}: omit "
                     "the field of the configuration that changes it."
                 )
-            if parameter is not None:
-                parameter.copy_(value)
+            parameter.copy_(values[rest])
 
 
 # ------ ModernBERT with other masks
@@ -325,8 +411,11 @@ def window_modernbert(
     if "num_labels" in fields:
         options |= {"num_labels": fields["num_labels"], "ignore_mismatched_sizes": True}
     source, report = source_class.from_pretrained(name_or_path, **options)
-    heads = ("head.", "decoder.", "classifier.")
-    check_taken(name_or_path, (key for key in report["missing_keys"] if not key.startswith(heads)))
+    new = {*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])}
+    of_head = {name for name in new if name.startswith(("head.", "decoder.", "classifier."))}
+    check_taken(name_or_path, new - of_head)
+    if of_head:
+        _warn_of_new_head(cls, name_or_path, f"lacks {min(of_head)} in this size")
     number = {str(index): str(new) for new, index in enumerate(chosen)}
     weights = {}
     for name, value in source.state_dict().items():

@@ -170,7 +170,7 @@ class SequenceClassifier(nn.Module):
         super().__init__()
         hidden = config.classifier_hidden_size or config.hidden_size
         self.dense = nn.Linear(in_features, hidden)
-        self.activation = ACT2FN[config.hidden_act]
+        self.activation = ACT2FN[config.head_act or config.hidden_act]
         self.dropout = head_dropout(config)
         self.out_proj = nn.Linear(hidden, config.num_labels)
         self.ngrams: nn.Module | None = None
@@ -451,7 +451,7 @@ class MaskedLMHead(nn.Module):
     def __init__(self, config: EncoderConfig, width: int):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, width)
-        self.activation = ACT2FN[config.hidden_act]
+        self.activation = ACT2FN[config.head_act or config.hidden_act]
         self.layer_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.decoder = nn.Linear(width, config.vocab_size)
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging
@@ -241,9 +242,9 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
     @classmethod
     def from_encoder(
         cls,
-        name_or_path: str | Path,
+        name_or_path: str | Path | PreTrainedModel,
         layers: Sequence[int] | None = None,
-        radius: int = 4,
+        radius: int = 128,
         lexicon: Any | None = None,
         *,
         max_positions: int | None = None,
@@ -258,13 +259,13 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
         `radius` neighbours on either side, to the words that contain them, and to the first token ([CLS]), which
         attends to all tokens: the time grows with the length, not with its square.
 
-        Where the radius covers the text and there is no lexicon, the states are those of the encoder with the same
-        layers. The vector of a text is the last state of the first token; a masked language model has the encoder's
-        head where the checkpoint has it (not ELECTRA's); other heads are new. Positions are the encoder's: longer
-        texts are an error without `max_positions`.
+        With all layers and no lexicon, the states of texts of at most `radius` + 1 tokens are those of the encoder.
+        A class with the checkpoint's head (`architectures`) keeps it with its labels; otherwise the head begins anew,
+        which a warning says. The vector of a text is the last state of the first token. Positions are the encoder's:
+        longer texts are an error without `max_positions`.
 
         Args:
-            name_or_path: the encoder, as a Hub name or a folder.
+            name_or_path: the encoder, as a Hub name, a folder, or a loaded model, which stays as it is.
             layers: indices of its layers that are taken; all where `None`.
             radius: neighbours on either side.
             lexicon: words of the encoder's tokenizer; `None` for none. A word is the mean of its tokens.
@@ -280,18 +281,16 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
         Example:
 
         ```python
-        model = BigTransformerForSequenceClassification.from_encoder("roberta-base", radius=32, max_positions=8192)
+        model = BigTransformerForSequenceClassification.from_encoder("roberta-base", max_positions=8192)
         ```
         """
-        from .convert import copy_encoder, fields_from_encoder, read_encoder_config
+        from .convert import big_transformer
 
         hub = {"revision": revision, "token": token, "cache_dir": cache_dir}
-        taken = fields_from_encoder(read_encoder_config(name_or_path, hub), layers, radius, max_positions)
-        model = cls(cls.config_class(**{**taken, **fields}))
-        copy_encoder(model, name_or_path, layers, hub, positions)
+        model = big_transformer(cls, name_or_path, layers, radius, hub, fields, max_positions, positions)
         if lexicon is not None:
             model.set_lexicon(lexicon)
-        return model.eval()
+        return model
 
     def set_lexicon(self, lexicon: Any | None) -> None:
         """

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from common import tiny_bert
+import transformers
 from script_runner import ScriptRunner
 from script_samples import QUICK, files, read_rows, results_of
-from transformers import AutoModel, AutoTokenizer, BertForMaskedLM, ModernBertConfig, ModernBertForMaskedLM
+from transformers import AutoModel, AutoTokenizer, ModernBertConfig, ModernBertForMaskedLM
 
 from modeling_star import BigTransformerModel
+from modeling_star.errors import UserError
+from modeling_star.inference.conversion import check_random_texts
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +38,49 @@ def test_the_folder_holds_the_weights_and_the_tokenizer_of_the_bert(converted: P
     assert "AutoModelForTokenClassification" in config_of(converted)["auto_map"]
 
 
-def test_a_masked_language_model_keeps_its_head(scripts: ScriptRunner, bert: Path, tmp_path: Path) -> None:
-    BertForMaskedLM(tiny_bert()).save_pretrained(tmp_path)
-    AutoTokenizer.from_pretrained(bert).save_pretrained(tmp_path)
-    scripts.check("convert_bert.py", tmp_path, tmp_path / "out", "--layers", "0")
-    assert config_of(tmp_path / "out")["architectures"] == ["BigTransformerForMaskedLM"]
+def fine_tuned(bert: Path, folder: Path, head: str, **fields: Any) -> Path:
+    """A BERT with a random head whose predictions vary."""
+    model = getattr(transformers, f"Bert{head}").from_pretrained(bert, **fields)
+    for weight in model.parameters():
+        weight.data.mul_(4)
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(bert).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("head", "data"),
+    [
+        ("ForSequenceClassification", "sentiment/validation.jsonl"),
+        ("ForTokenClassification", "entities/validation.jsonl"),
+        ("ForQuestionAnswering", "reading/validation.jsonl"),
+        ("ForMaskedLM", None),
+    ],
+)
+def test_the_head_is_kept_and_checked(
+    head: str, data: str | None, scripts: ScriptRunner, bert: Path, corpora: Path, tmp_path: Path
+) -> None:
+    labels = {"id2label": {0: "O", 1: "B-x"}, "label2id": {"O": 0, "B-x": 1}}
+    source = fine_tuned(bert, tmp_path / "bert", head, **labels)
+    flags = [] if data is None else ["--check", corpora / data]
+    lines = scripts.check("convert_bert.py", source, tmp_path / "out", *flags).out.splitlines()
+    config = config_of(tmp_path / "out")
+    assert config["architectures"] == [f"BigTransformer{head}"]
+    assert (config["num_hidden_layers"], config["window_radius"]) == (1, 128)
+    assert "states" in lines[0]
+    assert "logits" in lines[0]
+    assert (config["id2label"], config["label2id"]) == ({"0": "O", "1": "B-x"}, labels["label2id"])
+    if data is not None:
+        assert " 0 of " in lines[3]
+
+
+def test_a_model_that_differs_from_the_encoder_is_an_error(bert: Path) -> None:
+    encoder = AutoModel.from_pretrained(bert, add_pooling_layer=False)
+    model = BigTransformerModel.from_encoder(encoder)
+    assert "states" in check_random_texts("BERT", encoder.eval(), model, 64)
+    model.layers[0].output.bias.data[3] += 0.1
+    with pytest.raises(UserError, match="states"):
+        check_random_texts("BERT", encoder, model, 64)
 
 
 def test_a_modernbert_keeps_its_kind(scripts: ScriptRunner, bert: Path, tmp_path: Path) -> None:

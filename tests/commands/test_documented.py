@@ -18,6 +18,7 @@ import torch
 from real_data import data_folder
 from script_runner import ROOT, ScriptRunner
 from script_samples import SIZES, jsonl, paired, read_rows, results_of, write_bert, write_corpora
+from transformers import BertForSequenceClassification
 
 from modeling_star.commands import COMMANDS
 
@@ -120,6 +121,9 @@ def write_data(folder: Path) -> None:
     (folder / "more.jsonl.gz").write_bytes(gzip.compress(plain.encode()))
     for name in ("bert-base-uncased", "sentence-transformers/all-MiniLM-L6-v2"):
         write_bert(folder / name, [row["text"] for row in reviews["train"]], layers=6, positions=512)
+    fine_tuned = folder / "distilbert/distilbert-base-uncased-finetuned-sst-2-english"
+    shutil.copytree(folder / "bert-base-uncased", fine_tuned)
+    BertForSequenceClassification.from_pretrained(fine_tuned).save_pretrained(fine_tuned)
     vectors = [f"{character} " + " ".join(["0.1"] * 16) for character in CHINESE]
     (folder / "VECTORS.txt").write_text("\n".join(vectors) + "\n", encoding="utf-8")
     words = [f"{first}{second} 0.1 0.2" for first in CHINESE for second in CHINESE]

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import transformers
 from common import TINY
 from datasets import Dataset
 from fastapi.testclient import TestClient
 from pyarrow.parquet import read_table
 from real_data import data_folder
-from saved_models import SCHEMES, TEXTS, saved
+from saved_models import SCHEMES, TEXTS, bert_tokenizer, saved
 
 import modeling_star
 from modeling_star.commands import predict
@@ -471,11 +473,50 @@ def test_layers_compute_in_bfloat16_where_compiled_code_gains_by_it(
         assert predictor.model.dtype == torch.float32, "embeddings, heads and CRF stay in float32"
         library, numbers, reason = predictor.computation.splitlines()
         assert f"compiled layers with {compiled.upper()}" in library
-        assert ("bfloat16 in the layers" in numbers) == (dtype == "auto" and compiled == "amx")
+        assert ("bfloat16 in the layers" in numbers) == (dtype == "auto" and compiled in cpu.WITH_BFLOAT16)
         assert reason == "compiled: yes"
     assert Predictor(folder).options == Predictor(folder, dtype="auto").options
     monkeypatch.setattr(torch_runtime, "_device", lambda: torch.device("meta"))
     assert Predictor(folder).instructions is None
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_plain_bert_is_computed_by_compiled_layers(
+    head: str, compiled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tokenizer = bert_tokenizer()
+    sizes = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+    labels = {} if head == "QuestionAnswering" else {"id2label": dict(enumerate(SCHEMES["iob"]))}
+    torch.manual_seed(0)
+    model = getattr(transformers, f"BertFor{head}")(
+        transformers.BertConfig(vocab_size=len(tokenizer), **sizes, **labels)
+    )
+    for weight in model.parameters():
+        weight.data.mul_(8)
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    big = getattr(modeling_star, f"BigTransformerFor{head}")
+    monkeypatch.setattr(big, "from_encoder", partial(big.from_encoder, radius=16))
+    options: dict[str, Any] = {"dtype": "float32", "question": "Who?" if head == "QuestionAnswering" else None}
+    predictor, plain = Predictor(tmp_path, **options), Predictor(tmp_path, **options)
+    plain.instructions = None
+    texts = ["London slept.", "Ada read in Paris.", "It rained.", "Babbage met Ada."]
+    expected = plain.predict(texts)
+    assert isinstance(plain.model, transformers.BertPreTrainedModel)
+    assert not caplog.records
+    found = predictor.predict(texts)
+    assert is_compiled(predictor.model)
+    assert [f"{cpu.VARIABLE}=0" in record.message for record in caplog.records] == [True]
+    assert isinstance(predictor.pytorch_model, transformers.BertPreTrainedModel)
+    for (_, own), (_, theirs) in zip(found, expected, strict=True):
+        without_score = [[{**entry, "score": 0} for entry in entries] for entries in (own, theirs)]
+        assert without_score[0] == without_score[1]
+        assert [x["score"] for x in own] == pytest.approx([x["score"] for x in theirs], abs=1e-4)
+    if head == "TokenClassification":
+        tagger = transformers.pipeline("ner", str(tmp_path), aggregation_strategy="first", device="cpu")
+        stock = [[(x["entity_group"], x["start"], x["end"]) for x in tagger(text)] for text in texts]
+        assert [[(x["label"], x["start"], x["end"]) for x in own] for _, own in found] == stock
+        assert sum(map(len, stock)) > 3
 
 
 def test_a_predictor_says_why_pytorch_computes(tmp_path: Path) -> None:
@@ -506,7 +547,7 @@ def test_scores_in_bfloat16_are_near_and_do_not_depend_on_the_batch(compiled: st
     auto, exact = Predictor(folder), Predictor(folder, dtype="float32")
     found = scores_of(auto.predict(texts))
     assert found == pytest.approx(scores_of(exact.predict(texts)), abs=0.02)
-    assert (found != scores_of(exact.predict(texts))) == (compiled == "amx")
+    assert (found != scores_of(exact.predict(texts))) == (compiled in cpu.WITH_BFLOAT16)
     alone = [score for text in texts for score in scores_of(auto.predict([text]))]
     assert found == pytest.approx(alone, abs=1e-6)
 

@@ -51,6 +51,8 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "Star, gelu": ("StarTransformer", {"hidden_act": "gelu"}),
     "Star, other head width": ("StarTransformer", {"num_attention_heads": 3, "head_dim": 5}),
     "BiG": ("BigTransformer", {**WINDOW, "hidden_act": "gelu"}),
+    "BiG, wide": ("BigTransformer", {**WINDOW, "hidden_act": "gelu", "window_radius": 40}),
+    "BiG, wide, first token alone": ("BigTransformer", {**WINDOW, "pooling": "global", "window_radius": 17}),
     "BiG, first token alone": ("BigTransformer", {**WINDOW, "pooling": "global", "window_radius": 2}),
 }
 any_model = pytest.mark.parametrize("name", MODELS)
@@ -184,6 +186,8 @@ def check_shape(
     options = {"max_position_embeddings": max(16, *lengths), **options}
     if "head_dim" in MODELS[name][1]:
         del options["num_attention_heads"]
+    if MODELS[name][0] == "StarTransformer":
+        options.pop("window_radius", None)
     batch = random_batch(padded(lengths, max(*lengths, 1), padding))
     inputs = batch.inputs()
     exact = model_of(name, **options)
@@ -206,7 +210,7 @@ def check_shape(
 def test_lengths_around_the_sizes_of_blocks(
     length: int, dtype: torch.dtype, fast: Callable[..., PreTrainedModel]
 ) -> None:
-    for name in ("Star-plus", "BiG"):
+    for name in ("Star-plus", "BiG", "BiG, wide"):
         check_shape(fast, name, [length], dtype)
 
 
@@ -217,6 +221,7 @@ SHAPE: dict[str, st.SearchStrategy] = {
     "num_attention_heads": st.sampled_from([1, 2, 4, 8]),
     "hidden_size": st.sampled_from([8, 24, 64, 104, 192]),
     "num_hidden_layers": st.integers(1, 3),
+    "window_radius": st.sampled_from([1, 4, 16, 17, 33, 64, 128, 500]),
     "hidden_act": st.sampled_from(["relu", "gelu"]),
 }
 
@@ -302,7 +307,7 @@ def test_threads_and_other_texts_of_a_batch_change_no_bit(
 
 def test_groups_of_texts_that_pass_the_layers_one_after_another(fast: Callable[..., PreTrainedModel]) -> None:
     inputs = random_batch(padded([700, 900] * 5, 900, "right")).inputs()
-    for name in ("Star-plus-2", "BiG", "BiG, first token alone"):
+    for name in ("Star-plus-2", "BiG", "BiG, wide", "BiG, first token alone"):
         model = model_of(name, max_position_embeddings=900)
         assert_close(outputs_of(fast(model), inputs), outputs_of(model, inputs), 2e-5)
 
@@ -315,8 +320,8 @@ def test_float32_weights_may_compute_in_bfloat16(name: str, fast: Callable[..., 
     low = outputs_of(made, inputs)
     assert_close(low, exact, 0.1)
     assert all(tensor.dtype == torch.float32 for tensor in low.values())
-    assert torch.equal(low["last_hidden_state"], exact["last_hidden_state"]) == (cpu.level() != "amx")
-    assert ("bfloat16 in the layers" in describe(made)) == (cpu.level() == "amx")
+    assert torch.equal(low["last_hidden_state"], exact["last_hidden_state"]) == (cpu.level() not in cpu.WITH_BFLOAT16)
+    assert ("bfloat16 in the layers" in describe(made)) == (cpu.level() in cpu.WITH_BFLOAT16)
 
 
 # ------ what a copy is
@@ -794,11 +799,13 @@ def test_another_value_of_the_variable_is_an_error(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("limit", "allowed"),
-    [("all", True), ("avx512_core_amx", True), ("avx512_core_bf16", False), ("avx2", False)],
+    ("limit", "best"),
+    [("all", 0), ("avx512_core_amx", 0), ("avx512_core_bf16", 1), ("avx512_core", 2), ("avx2", 3)],
 )
-def test_a_limit_of_onednn_excludes_tiles(limit: str, allowed: bool) -> None:
-    assert (cpu.level(limit) == "amx") == (allowed and cpu.level() == "amx")
+def test_a_limit_of_onednn_excludes_instructions(limit: str, best: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    monkeypatch.setattr(cpu, "_processor_flags", lambda: frozenset().union(*(has for _, has in cpu.LEVELS.values())))
+    assert cpu.level(limit) == list(cpu.LEVELS)[best]
 
 
 @pytest.mark.parametrize("kind", [StarTransformerLayer, nn.Linear])

@@ -48,6 +48,7 @@ SHARED_BAD_FIELDS: list[dict[str, Any]] = [
     {"embedding_dropout_prob": -0.1},
     {"classifier_dropout": 2},
     {"hidden_act": "rellu"},
+    {"head_act": "rellu"},
     {"position_embedding_type": "lerned"},
     {"pair_mode": "siamees"},
     {"hidden_size": "300"},

@@ -70,6 +70,7 @@ FROM_BERT = {
     "embedding_norm": True,
     "type_vocab_size": 2,
     "hidden_act": "gelu",
+    "head_act": "tanh",
 }
 
 
