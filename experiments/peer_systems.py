@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 
 Row = dict[str, Any]
@@ -39,21 +39,13 @@ BATCH, LONGEST = 32, 512
 
 @dataclass(frozen=True)
 class Job:
-    """
-    What a system trains on.
-
-    Args:
-        data: the folder of the set.
-        folder: the new model, a folder that does not exist.
-        start: the folder of a pretrained encoder.
-        rows: use only the first rows of train, and a seventh as many of validation; 0: all.
-    """
+    """What a system trains on, and where its model goes."""
 
     data: Path
     folder: Path
     seed: int
-    start: str
-    rows: int = 0
+    start: str  # folder of an encoder
+    rows: int  # the first ones of train, and a seventh as many of validation; 0: all
 
     def read(self, split: str) -> list[Row]:
         """The rows of train or validation, as `text` and `label` or `tokens` and `tags`."""
@@ -241,14 +233,8 @@ def train_setfit(job: Job) -> None:
     texts, labels = job.labelled
     model = SetFitModel.from_pretrained(job.start, labels=sorted(set(labels)))
     iterations = max(1, min(20, 4000 // len(texts)))  # 8,000 pairs at most: hours otherwise
-    arguments = TrainingArguments(
-        output_dir=str(job.folder / "runs"),
-        batch_size=16,
-        num_epochs=1,
-        num_iterations=iterations,
-        seed=job.seed,
-        report_to="none",
-    )
+    fixed = {"output_dir": str(job.folder / "runs"), "batch_size": 16, "num_epochs": 1, "report_to": "none"}
+    arguments = TrainingArguments(**fixed, num_iterations=iterations, seed=job.seed)
     arguments.save_strategy = "no"
     Trainer(model=model, args=arguments, train_dataset=Dataset.from_dict({"text": texts, "label": labels})).train()
     model.save_pretrained(str(job.folder / "model"))
@@ -271,18 +257,9 @@ def train_spanmarker(job: Job) -> None:
     labels = sorted({tag for row in rows for tag in row["tags"]}, key=lambda tag: (tag != "O", tag[2:], tag))
     encoded = [{"tokens": row["tokens"], "ner_tags": [labels.index(tag) for tag in row["tags"]]} for row in rows]
     model = SpanMarkerModel.from_pretrained(job.start, labels=labels, model_max_length=256, entity_max_length=8)
-    arguments = TrainingArguments(
-        output_dir=str(job.folder / "runs"),
-        learning_rate=5e-5,
-        per_device_train_batch_size=8,
-        num_train_epochs=3,
-        weight_decay=0.01,
-        warmup_ratio=0.1,
-        save_strategy="no",
-        report_to="none",
-        seed=job.seed,
-        use_cpu=True,
-    )
+    fixed = {"output_dir": str(job.folder / "runs"), "save_strategy": "no", "report_to": "none", "use_cpu": True}
+    rates = {"learning_rate": 5e-5, "weight_decay": 0.01, "warmup_ratio": 0.1, "per_device_train_batch_size": 8}
+    arguments = TrainingArguments(**fixed, **rates, num_train_epochs=3, seed=job.seed)
     trainer = Trainer(model=model, args=arguments, train_dataset=Dataset.from_list(encoded))
     trainer.train()
     trainer.save_model(str(job.folder / "model"))
@@ -307,16 +284,17 @@ def load_spanmarker(folder: Path) -> Predict:
 # ------ a fine-tuned BERT, and the same weights in other runtimes
 
 
-def batches_by_length(lengths: Sequence[int], generator: random.Random, size: int) -> Iterator[list[int]]:
+def batches_by_length(lengths: Sequence[int], generator: random.Random, size: int) -> list[list[int]]:
     """Numbers of rows in random batches of like length: shuffled, sorted within 50 batches, batches shuffled."""
-    order = list(range(len(lengths)))
-    generator.shuffle(order)
-    batches = []
-    for start in range(0, len(order), 50 * size):
-        part = sorted(order[start : start + 50 * size], key=lengths.__getitem__)
-        batches += [part[first : first + size] for first in range(0, len(part), size)]
-    generator.shuffle(batches)
-    return iter(batches)
+    order = generator.sample(range(len(lengths)), len(lengths))
+    parts = [sorted(part, key=lengths.__getitem__) for part in parts_of(order, 50 * size)]
+    batches = [batch for part in parts for batch in parts_of(part, size)]
+    return generator.sample(batches, len(batches))
+
+
+def parts_of(items: Sequence[Any], size: int) -> list[Any]:
+    """Items in parts of a size, the last one smaller."""
+    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def train_minilm(job: Job) -> None:
@@ -353,8 +331,8 @@ def train_minilm(job: Job) -> None:
     groups: dict[float, list[Any]] = {0.01: [], 0.0: []}
     for name, parameter in model.named_parameters():
         groups[0.0 if name.endswith("bias") or "LayerNorm" in name else 0.01].append(parameter)
-    parameters = [{"params": group, "weight_decay": decay} for decay, group in groups.items()]
-    optimizer = torch.optim.AdamW(parameters, lr=rate, fused=True)
+    decayed = [{"params": group, "weight_decay": decay} for decay, group in groups.items()]
+    optimizer = torch.optim.AdamW(decayed, lr=rate, fused=True)
     steps = epochs * -(-len(rows) // size)
     schedule = get_linear_schedule_with_warmup(optimizer, steps // 10, steps)
     generator, lengths = random.Random(job.seed), list(map(len, inputs))
@@ -404,8 +382,7 @@ def encoder_predict(folder: Path, logits: Logits) -> Predict:
         rows: list[list[int]] = encoded["input_ids"]
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         found: list[Any] = [None] * len(rows)
-        for start in range(0, len(order), BATCH):
-            batch = order[start : start + BATCH]
+        for batch in parts_of(order, BATCH):
             padded = tokenizer.pad({"input_ids": [rows[i] for i in batch]}, return_tensors="np")
             best = logits(padded["input_ids"], padded["attention_mask"]).argmax(-1).tolist()
             for i, label in zip(batch, best, strict=True):
@@ -437,7 +414,7 @@ def load_pytorch(dtype: str, folder: Path) -> Predict:
     return encoder_predict(folder, torch_logits(read_model(folder, dtype=getattr(torch, dtype))))
 
 
-def train_onnx(numbers: str, job: Job) -> None:
+def train_onnx(int8: bool, job: Job) -> None:
     """Exported by PyTorch, fused by ONNX Runtime's optimizer for BERT; int8 by its dynamic quantization."""
     import torch
     from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -449,10 +426,9 @@ def train_onnx(numbers: str, job: Job) -> None:
     torch.onnx.export(model, tuple(inputs.values()), path, input_names=[*inputs], dynamic_axes=axes, dynamo=False)
     heads, width = model.config.num_attention_heads, model.config.hidden_size
     optimizer.optimize_model(path, "bert", num_heads=heads, hidden_size=width).save_model_to_file(path)
-    if numbers == "int8":
-        # its shape inference stops at the fused operators
-        extra = {"DefaultTensorType": 1}
-        quantize_dynamic(path, path, weight_type=QuantType.QInt8, extra_options=extra)
+    if int8:
+        # 1, float32: its shape inference stops at the fused operators
+        quantize_dynamic(path, path, weight_type=QuantType.QInt8, extra_options={"DefaultTensorType": 1})
 
 
 def prepare(job: Job, **options: Any) -> tuple[Any, dict[str, Any]]:
@@ -556,66 +532,43 @@ def load_ours(folder: Path) -> Predict:
 # ------ the table, and the two commands
 
 
-@dataclass(frozen=True)
-class System:
-    """
-    A system of the tables.
-
-    Args:
-        title: its name on the page.
-        environment: the one it runs in.
-        train: writes a model into the folder of a job.
-        load: reads it.
-        kinds: "texts", "tags" (any), "entities" (no parts of speech).
-        base: the system whose model it starts from, rather than the pretrained encoder.
-        seeds: whether it depends on the seed.
-    """
+class System(NamedTuple):
+    """A system of the tables."""
 
     title: str
     environment: str
-    train: Callable[[Job], None] | None
+    train: Callable[[Job], None] | None  # writes a model into the folder of a job
     load: Callable[[Path], Predict]
-    kinds: tuple[str, ...] = ("texts",)
-    base: str | None = None
-    seeds: bool = True
+    kinds: str = "texts"  # of these: texts, entities, tags (others)
+    base: str | None = None  # the system whose model it takes, in place of the pretrained encoder
+    seeds: bool = True  # whether it depends on the seed
 
 
-ALL = ("texts", "tags", "entities")
+def served(title: str, place: str, train: Callable[[Job], None] | None, load: Callable[[Path], Predict]) -> System:
+    """MiniLM as fine-tuned by the system of this name, elsewhere."""
+    return System(title, place, train, load, ALL, "minilm")
+
+
+ALL = "texts entities tags"
 SYSTEMS = {
     "sklearn": System("scikit-learn TF-IDF", "sklearn", train_sklearn, load_sklearn, seeds=False),
     "fasttext": System("fastText", "fasttext", train_fasttext, load_fasttext),
     "model2vec": System("model2vec, MiniLM", "model2vec", train_model2vec, load_model2vec),
-    "spacy": System("spaCy", "spacy", train_spacy, load_spacy, ("texts", "entities")),
-    "crfsuite": System(
-        "sklearn-crfsuite", "crfsuite", train_crfsuite, load_crfsuite, ("tags", "entities"), seeds=False
-    ),
+    "spacy": System("spaCy", "spacy", train_spacy, load_spacy, "texts entities"),
+    "crfsuite": System("sklearn-crfsuite", "crfsuite", train_crfsuite, load_crfsuite, "entities tags", seeds=False),
     "setfit": System("SetFit, MiniLM", "setfit", train_setfit, load_setfit),
-    "spanmarker": System("SpanMarker, MiniLM", "spanmarker", train_spanmarker, load_spanmarker, ("entities",)),
+    "spanmarker": System("SpanMarker, MiniLM", "spanmarker", train_spanmarker, load_spanmarker, "entities"),
     "minilm": System("MiniLM", "ours", train_minilm, partial(load_pytorch, "float32"), ALL),
-    "pytorch-bfloat16": System("PyTorch bfloat16", "ours", None, partial(load_pytorch, "bfloat16"), ALL, "minilm"),
-    **{
-        f"onnx-{n}": System(f"ONNX Runtime {n}", "ours", partial(train_onnx, n), load_onnx, ALL, "minilm")
-        for n in ("float32", "int8")
-    },
-    **{
-        f"openvino-{n}": System(
-            f"OpenVINO {n}", "openvino", train_openvino, partial(load_openvino, short), ALL, "minilm"
-        )
-        for n, short in (("float32", "f32"), ("bfloat16", "bf16"))
-    },
-    **{
-        f"converted-{n}": System(
-            f"converted, {n}", "ours", train_converted, partial(load_converted, given), ALL, "minilm"
-        )
-        for n, given in (("float32", None), ("bfloat16", "bfloat16"))
-    },
+    "pytorch-bfloat16": served("PyTorch bfloat16", "ours", None, partial(load_pytorch, "bfloat16")),
+    "onnx-float32": served("ONNX Runtime float32", "ours", partial(train_onnx, False), load_onnx),
+    "onnx-int8": served("ONNX Runtime int8", "ours", partial(train_onnx, True), load_onnx),
+    "openvino-float32": served("OpenVINO float32", "openvino", train_openvino, partial(load_openvino, "f32")),
+    "openvino-bfloat16": served("OpenVINO bfloat16", "openvino", train_openvino, partial(load_openvino, "bf16")),
+    "converted-float32": served("converted, float32", "ours", train_converted, partial(load_converted, None)),
+    "converted-bfloat16": served("converted, bfloat16", "ours", train_converted, partial(load_converted, "bfloat16")),
     "classify": System("ours: default", "ours", partial(train_ours, []), load_ours, ALL),
-    "tfidf": System(
-        "ours: TF-IDF", "ours", partial(train_ours, ["--model_type", "tfidf"]), load_ours, ("texts",), seeds=False
-    ),
-    "pretrained": System(
-        "ours: --pretrained MiniLM", "ours", partial(train_ours, ["--pretrained", "MINILM"]), load_ours, ALL
-    ),
+    "tfidf": System("ours: TF-IDF", "ours", partial(train_ours, ["--model_type", "tfidf"]), load_ours, seeds=False),
+    "pretrained": System("ours: pretrained", "ours", partial(train_ours, ["--pretrained", "MINILM"]), load_ours, ALL),
 }
 
 

@@ -4,7 +4,7 @@ Other packages and ours on the same files: scores, training time, speed, time to
     python experiments/peers.py environments --work WORK
     python experiments/peers.py run --data DATA --work WORK --sets sst2@200 sst2 --systems sklearn classify
     python experiments/peers.py speed --data DATA --work WORK --sets sst2 books --threads 1 2
-    python experiments/peers.py page
+    python experiments/reproduce.py --page
 
 Finished runs are lines of experiments/results/peers.jsonl and are not repeated: delete a line to repeat its run. Each
 system trains and predicts in a process and an environment of its own (`peer_systems.py`), on one thread.
@@ -31,8 +31,7 @@ from peer_systems import LONGEST, SYSTEMS, read_rows
 
 from modeling_star.evaluation.bootstrap import bootstrap_counts
 from modeling_star.evaluation.metrics import count_examples, score_counts
-from modeling_star.evaluation.reports import BLUE, ORANGE, markdown_table, new_figure, save_figure
-from modeling_star.files import write_text
+from modeling_star.evaluation.reports import markdown_table, new_figure, save_figure
 
 
 HERE = Path(__file__).resolve().parent
@@ -48,19 +47,19 @@ ENVIRONMENTS = {
     "spanmarker": ["span-marker==1.8.1"],
     "openvino": ["openvino==2026.4.1", "transformers==5.23.0", "torch==2.13.0"],
 }
-# Name -> folder of the data, kind, metric. NAME@N is the first N rows of train.
+# Name -> title, folder of the data, kind, metric. NAME@N: with the first N rows of train.
 SETS = {
-    "sst2": ("sst2", "texts", "accuracy"),
-    "books": ("mtl16/books", "texts", "accuracy"),
-    "health": ("mtl16/health_personal_care", "texts", "accuracy"),
-    "kitchen": ("mtl16/kitchen_housewares", "texts", "accuracy"),
-    "MR": ("mtl16/MR", "texts", "accuracy"),
-    "news20": ("news20_long", "texts", "accuracy"),
-    "polarity": ("polarity_v2", "texts", "accuracy"),
-    "wnut17": ("wnut17", "entities", "entity_f1"),
-    "ewt": ("ud_english_ewt", "tags", "accuracy"),
-    "weibo": ("weibo_ner", "entities", "entity_f1"),
-    "litbank": ("litbank", "entities", "entity_f1"),
+    "sst2": ("SST-2", "sst2", "texts", "accuracy"),
+    "books": ("MTL-16 books", "mtl16/books", "texts", "accuracy"),
+    "health": ("MTL-16 health", "mtl16/health_personal_care", "texts", "accuracy"),
+    "kitchen": ("MTL-16 kitchen", "mtl16/kitchen_housewares", "texts", "accuracy"),
+    "MR": ("MTL-16 MR", "mtl16/MR", "texts", "accuracy"),
+    "news20": ("20 newsgroups, long posts", "news20_long", "texts", "accuracy"),
+    "polarity": ("polarity, long reviews", "polarity_v2", "texts", "accuracy"),
+    "wnut17": ("WNUT-17", "wnut17", "entities", "entity_f1"),
+    "ewt": ("EWT, parts of speech", "ud_english_ewt", "tags", "accuracy"),
+    "weibo": ("Weibo, Chinese entities", "weibo_ner", "entities", "entity_f1"),
+    "litbank": ("LitBank, entities of whole works", "litbank", "entities", "entity_f1"),
 }
 SERVED = [name for name, system in SYSTEMS.items() if name == "minilm" or system.base]
 REFERENCE = "pytorch-bfloat16"
@@ -70,7 +69,7 @@ CLASSES = (129, 256, 512)
 # The first that has run is compared with; what runs in our environment and is not ours; what is only another runtime.
 OURS = ("pretrained", "classify", "tfidf")
 FOREIGN = ("minilm", "pytorch-bfloat16", "onnx-float32", "onnx-int8")
-ONLY_SERVED = ("onnx-float32", "openvino-float32", "converted-float32")
+ONLY_SERVED = ("pytorch-bfloat16", "onnx-float32", "openvino-float32", "converted-float32")
 
 
 # ------ processes
@@ -136,7 +135,7 @@ def jobs(options: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
                 yield from (
                     (system, name, seed)
                     for name in options.sets
-                    if SETS[name.partition("@")[0]][1] in SYSTEMS[system].kinds
+                    if SETS[name.partition("@")[0]][2] in SYSTEMS[system].kinds
                 )
 
 
@@ -155,7 +154,7 @@ def trained(system: str, name: str, seed: int, options: argparse.Namespace) -> P
         shutil.rmtree(folder, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
         set_name, _, rows = name.partition("@")
-        data = options.data / SETS[set_name][0]
+        data = options.data / SETS[set_name][1]
         command = [python(system, options), str(HERE / "peer_systems.py"), "train", system, str(data), str(folder)]
         command += ["--seed", str(seed), "--start", start, "--rows", rows or "0"]
         before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
@@ -191,7 +190,7 @@ def run(options: argparse.Namespace) -> None:
 def run_one(system: str, name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
     """A line of results: trained, started, and timed on the test file."""
     folder = trained(system, name, seed, options)
-    path, _, metric = SETS[name.partition("@")[0]]
+    _, path, _, metric = SETS[name.partition("@")[0]]
     file = options.data / path / "test.jsonl.gz"
     rows = read_rows(file)
     truth = [row["label"] if "label" in row else row["tags"] for row in rows]
@@ -199,7 +198,7 @@ def run_one(system: str, name: str, seed: int, options: argparse.Namespace) -> d
     try:
         first = worker.ask(inputs=[rows[0].get("text") or rows[0]["tokens"]])
         answers = [worker.ask(file=file, labels=True)]
-        while len(answers) < 4 and sum(answer["cpu"] for answer in answers) < 40:
+        while len(answers) < 4 and sum(answer["cpu"] for answer in answers) < 20:
             answers.append(worker.ask(file=file))
     finally:
         worker.close()
@@ -253,7 +252,7 @@ def speed(options: argparse.Namespace) -> None:
     """Time all systems in turn, each in a process of its own: files, one text with cold weights, and shapes."""
     for threads in options.threads:
         for name in options.sets:
-            file = options.data / SETS[name][0] / "test.jsonl.gz"
+            file = options.data / SETS[name][1] / "test.jsonl.gz"
             requests: dict[str, dict[str, Any]] = {name: {"file": file, "rows": TIMED_ROWS.get(name, 512)}}
             if name == "sst2":
                 requests["one text, cold"] = {"inputs": [read_rows(file)[0]["text"]]}
@@ -323,7 +322,7 @@ SERVING = """## One fine-tuned MiniLM in several runtimes
 The same weights (system "MiniLM" above, seed 1), without further training: PyTorch, ONNX Runtime (graph of its
 optimizer for BERT, int8 by its dynamic quantization), OpenVINO, and converted to a BiG-Transformer of radius 128 with
 compiled layers. Test score; labels that differ from those of PyTorch in float32; and, for texts, both by length in
-tokens (of a text of more than 512 tokens the first 512 count).
+tokens (of a text of more than 512 tokens the first 512 count): score, and labels that differ in so many rows.
 """
 SPEED = """## Speed of that model
 
@@ -332,13 +331,6 @@ Times as fast as PyTorch in bfloat16, medians of ratios of {turns} turns in whic
 file (64 of polarity, 128 of books, 512 of the others); one short text with cold weights, since the other systems ran
 in between; and batches of random ids.
 """
-
-
-def page(options: argparse.Namespace) -> None:
-    """Write experiments/pages/peers.md and its picture."""
-    text, picture = "\n".join(sections(RESULTS.read_all())), HERE / "pictures" / "results_peers.png"
-    write_text(HERE / "pages" / "peers.md", text)
-    draw(RESULTS.read_all("*/*-seed*"), picture)
 
 
 def sections(stored: dict[str, dict[str, Any]]) -> Iterator[str]:
@@ -380,9 +372,9 @@ def grouped(stored: dict[str, dict[str, Any]]) -> dict[str, dict[str, list[dict[
 
 
 def set_title(name: str) -> str:
-    """`SST-2`, or with how many rows of train."""
-    title, _, rows = name.partition("@")
-    return f"{title}, {int(rows):,} rows of train" if rows else title
+    """The title of a set, with how many rows of train."""
+    name, _, rows = name.partition("@")
+    return SETS[name][0] + (f", {int(rows):,} rows of train" if rows else "")
 
 
 def mean(rows: Sequence[dict[str, Any]], name: str) -> float:
@@ -411,7 +403,9 @@ def costs(name: str, systems: dict[str, list[dict[str, Any]]]) -> str:
             counts = [[read_counts(row["counts"]) for row in systems[x]] for x in (system, ours)]
             found = [100 * number for number in bootstrap_counts(rows[0]["metric"], *counts)]
             minus = "{:+.1f} [{:+.1f}, {:+.1f}]".format(*found)
-        seconds = statistics.fmean(row["training_seconds"]["cpu"] for row in rows)
+        # with the fine-tuning, where the system is another runtime
+        parts = [rows, systems.get(SYSTEMS[system].base or "", [])]
+        seconds = sum(statistics.fmean(row["training_seconds"]["cpu"] for row in part) for part in parts if part)
         table.append(
             [
                 f"**{title}**" if system in best else title,
@@ -421,21 +415,21 @@ def costs(name: str, systems: dict[str, list[dict[str, Any]]]) -> str:
                 f"{mean(rows, 'megabytes_of_files'):,.1f}",
             ]
         )
-    unit = "texts/s" if SETS[name.partition("@")[0]][1] == "texts" else "sentences/s"
+    unit = "texts/s" if SETS[name.partition("@")[0]][2] == "texts" else "sentences/s"
     against = f"minus {SYSTEMS[ours].title}" if ours else ""
-    return markdown_table(
-        ["", "score", against, "training, s", unit, "start, s", "memory, MB", "size, MB"], table
-    )
+    return markdown_table(["", "score", against, "training, s", unit, "start, s", "memory, MB", "size, MB"], table)
 
 
 def served_row(system: str, run: dict[str, Any]) -> list[str]:
     """Score and labels that differ, for all test rows and by length."""
     counts, differ, lengths = (read_counts(run[name]) for name in ("counts", "differing", "lengths"))
-    cells = []
-    for number in range(len(CLASSES)):
-        rows = lengths[:, 0] == number
-        score = f"{100 * score_counts(run['metric'], counts[rows]):.1f}" if rows.any() else "--"
-        cells.append(f"{score}, {differ[rows].sum():.0f} differ, of {rows.sum()}")
+    classes = [lengths[:, 0] == number for number in range(len(CLASSES))]
+    cells = [
+        f"{100 * score_counts(run['metric'], counts[rows]):.1f}, {differ[rows].sum():.0f} in {rows.sum():,}"
+        for rows in classes
+        if rows.any()
+    ]
+    cells += [""] * (len(CLASSES) - len(cells))
     return [SYSTEMS[system].title, f"{100 * run['test']:.2f}", f"{differ.sum():.0f}", *cells]
 
 
@@ -450,31 +444,38 @@ def ratios(timed: dict[str, dict[str, Any]], place: str, system: str) -> str:
     return f"{cpu:.2f} ({wall:.2f})"
 
 
-def draw(stored: dict[str, dict[str, Any]], path: Path) -> None:
+def draw(stored: dict[str, dict[str, Any]], folder: Path) -> Path:
     """Score over texts per second, a panel for each set, with the frontier."""
-    runs = grouped(stored)
-    figure, _ = new_figure(11.0, 3.0 * -(-len(runs) // 3))
+    runs, columns = grouped(stored), 3
+    figure, _ = new_figure(11.0, 1.5 + 2.8 * -(-len(runs) // columns))
     figure.clear()
+    shown = [system for system in SYSTEMS if system not in ONLY_SERVED]
+    handles = {}
     for number, (name, systems) in enumerate(runs.items(), start=1):
-        axis = figure.add_subplot(-(-len(runs) // 3), 3, number)
+        axis = figure.add_subplot(-(-len(runs) // columns), columns, number)
+        systems = {system: systems[system] for system in shown if system in systems}
         places = {x: (mean(rows, "texts_per_second"), 100 * mean(rows, "test")) for x, rows in systems.items()}
-        for system, (x, y) in places.items():
-            own = SYSTEMS[system].environment == "ours" and system not in FOREIGN
-            axis.plot(x, y, "s" if own else "o", color=ORANGE if own else BLUE, markersize=5)
-            axis.annotate(SYSTEMS[system].title, (x, y), fontsize=6, xytext=(3, 3), textcoords="offset points")
         best = [places[system] for system in frontier(systems)]
-        axis.step([x for x, _ in best], [y for _, y in best], where="pre", color="#999999", linewidth=1)
+        axis.step([x for x, _ in best], [y for _, y in best], where="post", color="#999999", linewidth=1)
+        for system, place in places.items():
+            own = SYSTEMS[system].environment == "ours" and system not in FOREIGN
+            colour = f"C{shown.index(system) % 10}"
+            handles[system] = axis.plot(*place, "s" if own else "o", color=colour, markersize=6)[0]
         axis.set_xscale("log")
-        axis.margins(0.25, 0.15)
+        axis.set_xlim(10, 1e5 * 2)
+        axis.margins(y=0.15)
         axis.set_title(set_title(name), fontsize=9)
         axis.tick_params(labelsize=7)
-    save_figure(figure, path, "Score over texts per second, one CPU thread (squares: this package)")
+    marks = {SYSTEMS[system].title: handles[system] for system in shown if system in handles}
+    figure.legend([*marks.values()], [*marks], loc="outside lower center", ncols=5, fontsize="small", frameon=False)
+    title = "Score over texts per second, one CPU thread (squares: this package)"
+    return save_figure(figure, folder / "results_peers.png", title)
 
 
 def main() -> None:
     """Read the arguments and do what they say."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = {"environments": make_environments, "run": run, "speed": speed, "page": page}
+    commands = {"environments": make_environments, "run": run, "speed": speed}
     parser.add_argument("command", choices=list(commands))
     parser.add_argument("--data", type=Path, help="folder of the data sets")
     parser.add_argument("--work", type=Path, default=Path("outputs/peers"), help="environments and models")
