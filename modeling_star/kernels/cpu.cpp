@@ -165,10 +165,27 @@ vf gelu(vf x) {
   vf e = splat(1.0f) - p * t * exponential(-a * a);
   return x * splat(0.5f) * (splat(1.0f) + select(z < splat(0.0f), -e, e));
 }
+// The same within 1e-5 up to |x| = 4.3 and 1e-5 |x| beyond, for bfloat16, in half the time: Phi(x) - 1/2 is x times a
+// polynomial in x^2, fitted for the smallest maximal error. NaN stays NaN.
+vf short_gelu(vf x) {
+  const vf a = splat(4.3f);
+  const vf z = select(x > a, a, select(x < -a, -a, x)), s = z * z * splat(0.108166577f) - splat(1.0f);
+  vf p = splat(-0.00116894755f);
+  p = p * s + splat(0.00322381174f);
+  p = p * s + splat(-0.00464260811f);
+  p = p * s + splat(0.00824332703f);
+  p = p * s + splat(-0.0161358062f);
+  p = p * s + splat(0.0265951306f);
+  p = p * s + splat(-0.0393158793f);
+  p = p * s + splat(0.0554865934f);
+  p = p * s + splat(-0.0800646842f);
+  p = p * s + splat(0.164055705f);
+  return x * (z * p + splat(0.5f));
+}
 enum Activation { NONE = 0, RELU = 1, GELU = 2 };
-vf activate(vf x, int activation) {
+vf activate(vf x, int activation, bool is_short = false) {
   if (activation == RELU) return larger(x, vf{});
-  return activation == GELU ? gelu(x) : x;
+  return activation == GELU ? is_short ? short_gelu(x) : gelu(x) : x;
 }
 
 // ------ memory that a thread keeps for its next call, as new pages cost more than what is written to them
@@ -218,7 +235,7 @@ template <class T> struct Matrix {
 
 template <class Out> void finish(vf x, const float* bias, int activation, Out* out) {
   if (bias) x += load(bias);
-  store(out, activate(x, activation));
+  store(out, activate(x, activation, sizeof(Out) == 2));
 }
 
 // M rows of `a` times a panel; the sums stay in registers.
