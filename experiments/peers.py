@@ -182,7 +182,7 @@ def run(options: argparse.Namespace) -> None:
         if RESULTS.read(key) is None:
             try:
                 RESULTS.keep({key: run_one(system, name, seed, options)})
-                print(key, f"{100 * RESULTS.read(key)['test']:.2f}", flush=True)  # type: ignore[index]
+                print(key, f"{100 * RESULTS.read(key)['test']:.2f}", flush=True)
             except (RuntimeError, subprocess.CalledProcessError) as error:
                 print(key, error, flush=True)
 
