@@ -54,12 +54,10 @@ def main() -> None:
 
     from transformers import AutoConfig, AutoTokenizer
 
-    from ..data.prediction_inputs import read_texts
-    from ..inference.conversion import LONGEST as LONGEST_CHECKED
-    from ..inference.conversion import SHORTEST, check_random_texts, compare_predictions
+    from ..inference.conversion import compare_predictions
     from ..inference.saved_model import SavedModel
     from ..loading import check_whole, quiet_transformers
-    from ..models.convert import kept_head, load_encoder
+    from ..models.convert import kept_head
     from ..models.modeling_encoder import longest_input
     from ..runs.cli_errors import as_user_error, command_messages
     from ..training.build import check_lexicon
@@ -76,12 +74,8 @@ def main() -> None:
         with as_user_error(), loading("NAME", arguments.encoder):
             config = AutoConfig.from_pretrained(arguments.encoder, trust_remote_code=False)
             tokenizer = AutoTokenizer.from_pretrained(arguments.encoder)
-        texts = []
-        if arguments.check is not None:
-            saved = SavedModel.load(arguments.encoder)
-            asked = {"tags": "token-classification", "questions": "question-answering"}
-            of_task = {name: saved.task == task for name, task in asked.items()}
-            texts = [text for _, text in read_texts(arguments.check, **of_task)]
+        saved = None if arguments.check is None else SavedModel.load(arguments.encoder)
+        texts = [] if saved is None else _texts_to_check(arguments.check, saved.task)
         head = kept_head(config.architectures)
         with as_user_error(), _as_typed():
             if config.model_type == "modernbert":
@@ -95,14 +89,7 @@ def main() -> None:
             else:
                 model = _big(arguments, head, tokenizer)
         check_whole(arguments.encoder, model, ())
-        changed = [name for name in ("layers", "lexicon") if getattr(arguments, name) is not None]
-        changed += ["positions"] * (arguments.positions != "repeated")
-        longest = min(LONGEST_CHECKED, arguments.radius + 1, longest_input(config), longest_input(model.config))
-        if changed or longest < SHORTEST:
-            print(f"Not compared with the encoder, as --{(changed or ['radius'])[0]} changes it: fine-tune it.")
-        else:
-            encoder = load_encoder(arguments.encoder, config, head, {}).eval()
-            print(check_random_texts(arguments.encoder, encoder, model, longest))
+        print(_checked(arguments, config, head, model))
         model.save_pretrained(arguments.output_dir)
         if arguments.max_positions is not None:
             tokenizer.model_max_length = longest_input(model.config)
@@ -111,7 +98,7 @@ def main() -> None:
             tokenizer.backend_tokenizer.no_padding()
         tokenizer.save_pretrained(arguments.output_dir)
         seal_model(arguments.output_dir)
-        if texts:
+        if saved is not None:
             for line in compare_predictions(saved, str(arguments.output_dir), texts, arguments.radius):
                 print(line)
     chosen = "all layers" if arguments.layers is None else f"layers {' '.join(map(str, arguments.layers))}"
@@ -122,6 +109,35 @@ def main() -> None:
         f"{longest_input(model.config):,} tokens, {model.num_parameters():,} parameters, written to "
         f"{arguments.output_dir}"
     )
+
+
+def _texts_to_check(path: str, task: str) -> list[Any]:
+    from ..data.prediction_inputs import read_texts
+
+    options = {"tags": task == "token-classification", "questions": task == "question-answering"}
+    try:
+        return [text for _, text in read_texts(path, **options)]
+    except UserError as error:  # of `predict`
+        raise UserError(str(error).replace("--file", "--check")) from error
+
+
+def _checked(arguments: argparse.Namespace, config: Any, head: str, model: Any) -> str:
+    """A line: how far random texts differ from the encoder, or why they were not compared."""
+    from ..inference.conversion import LONGEST, SHORTEST, check_random_texts
+    from ..models.convert import load_encoder
+    from ..models.modeling_encoder import longest_input
+
+    changed = [name for name in ("layers", "lexicon") if getattr(arguments, name) is not None]
+    changed += ["positions"] * (arguments.positions != "repeated")
+    longest = min(
+        LONGEST, arguments.radius + 1, longest_input(config) or LONGEST, longest_input(model.config) or LONGEST
+    )
+    if changed:
+        return f"Not compared with the encoder, which --{changed[0]} changes: fine-tune the model."
+    if longest < SHORTEST:
+        return f"Not compared with the encoder: no text of {SHORTEST} tokens is covered. Fine-tune the model."
+    encoder = load_encoder(arguments.encoder, config, head, {}).eval()
+    return check_random_texts(arguments.encoder, encoder, model, longest)
 
 
 @contextmanager

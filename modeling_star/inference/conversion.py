@@ -77,6 +77,8 @@ def compare_predictions(encoder: SavedModel, folder: str, texts: Sequence[Text],
         yield f"{folder}, {numbers}: {speed:.1f} texts per second; predicted otherwise:"
         decided = [tuple(map(_decided, pair)) for pair in zip(expected, found, strict=True)]
         for name, members in groups.items():
+            if not members:
+                continue
             differing = [n for n in members if decided[n][0] != decided[n][1]]
             largest = max((_difference(found[n], expected[n]) for n in members), default=0.0)
             yield f"    {len(differing)} of {len(members)} {name}; scores differ by at most {largest:.1e}"

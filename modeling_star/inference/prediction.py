@@ -45,7 +45,9 @@ class Predictor:
     A predictor is a function from the columns of a batch to columns, as `datasets.Dataset.map(batched=True)` calls it.
     It can be pickled; each process loads the weights when it first predicts.
 
-    A folder of `modeling-star export` runs in ONNX Runtime, without torch and transformers.
+    A folder of `modeling-star export` runs in ONNX Runtime, without torch and transformers. On a CPU with compiled
+    layers a BERT of transformers, or one of its kin, is computed as a BiG-Transformer of radius 128; `instructions =
+    None` leaves it as it is.
 
     Args:
         model: a folder or Hub name, or `SavedModel.load` of it.

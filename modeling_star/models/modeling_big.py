@@ -29,7 +29,7 @@ from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification,
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
 from .ops import Operations, choose, uses_blocks
 from .token_layout import Memo, TokenLayout, cached_unless_traced, has_shifted, is_fixed, is_traced, windows
-from .window_attention import WindowMask, window_attention, window_mask
+from .window_attention import WindowMask, dense_window, window_attention, window_mask
 from .word_matcher import WordMatcher
 
 
@@ -393,12 +393,14 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
     ) -> WindowMask | Tensor | None:
         """What each token sees, the same in every layer, where it is a wide window and the first token alone."""
         config = self.config
-        radius = min(config.window_radius, layout.max_length - 1)
+        radius = config.window_radius if is_traced() else min(config.window_radius, layout.max_length - 1)
         has_words = config.lexicon_kind is not None or inputs["word_mask"] is not None
         other_node = config.global_connection and config.global_node != "first"
         if config.local_connection != "window" or has_words or other_node or not uses_blocks(radius, layout, records):
             return None
         seen = torch.where(layout.lengths > 0, 0, -1)[:, None] if config.global_node == "first" else None
+        if is_traced():
+            return dense_window(layout.max_length, radius, radius, layout.row_mask, seen, layout.mask.device)
         real = None if layout.is_full else layout.row_mask
         options: dict[str, Any] = {"batch": len(layout.lengths), "dtype": dtype, "device": layout.mask.device}
         return window_mask(layout.max_length, radius, radius, real, seen, **options)

@@ -108,10 +108,13 @@ def rows_apply(tokens: Tensor) -> bool:
 
 
 def uses_blocks(radius: int, layout: TokenLayout, records: bool) -> bool:
-    """Whether a window is computed in blocks of queries against the keys around them, not as candidates."""
-    if records or is_traced() or radius <= LARGEST_CANDIDATE_RADIUS:
+    """
+    Whether a window is computed in blocks of queries against the keys around them, or in a graph, whose length is
+    open, as one block, and not as candidates.
+    """
+    if records or radius <= LARGEST_CANDIDATE_RADIUS:
         return False
-    return len(layout.lengths) * layout.max_length <= MOST_ROWS * len(layout.position)
+    return is_traced() or len(layout.lengths) * layout.max_length <= MOST_ROWS * len(layout.position)
 
 
 def explain(encoder: Any) -> str:

@@ -65,6 +65,9 @@ MODELS = {
     "words": with_words,
     "from bert": lambda: tiny_model("BigTransformer", "ForSequenceClassification", **FROM_BERT),
     "from bert, tokens": lambda: tiny_model("BigTransformer", "ForTokenClassification", **FROM_BERT),
+    "from bert, wide": lambda: tiny_model(
+        "BigTransformer", "ForSequenceClassification", **{**FROM_BERT, "window_radius": 17}, max_position_embeddings=64
+    ),
     "radius": star("ForQuestionAnswering", ring_radius=2, pooling="mean"),
     "vanilla": lambda: tiny_model("VanillaTransformer", "ForMaskedLM"),
     "crf": star("ForTokenClassification", use_crf=True),
@@ -75,13 +78,17 @@ MODELS = {
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    "kind", [kind if kind == "from bert" else pytest.param(kind, marks=pytest.mark.slow) for kind in MODELS]
+    "kind",
+    [
+        kind if kind in ("from bert", "from bert, wide") else pytest.param(kind, marks=pytest.mark.slow)
+        for kind in MODELS
+    ],
 )
 def test_onnx_runtime_computes_the_same_for_every_shape(kind: str, tmp_path: Path) -> None:
     model, path = MODELS[kind]().eval(), tmp_path / "model.onnx"
     export_onnx(model, list(batch(SHAPES[0])), path)
     session = onnxruntime.InferenceSession(path)
-    for lengths in SHAPES:
+    for lengths in (*SHAPES, *[(40, 23)] * (kind == "from bert, wide")):
         inputs = batch(lengths)
         outputs = session.run(None, {name: value.numpy() for name, value in inputs.items()})
         expected = model(**inputs)
