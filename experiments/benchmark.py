@@ -65,7 +65,6 @@ from modeling_star.evaluation.reports import markdown_table
 from modeling_star.files import check_new, write_text
 from modeling_star.inference.cuda_graphs import cuda_graphs
 from modeling_star.inference.export import export_onnx
-from modeling_star.inference.prediction import Predictor
 from modeling_star.kernels.compiled import compile_layers
 from modeling_star.models.convert import fields_from_encoder
 
@@ -359,9 +358,6 @@ def reader(source: str, options: Options) -> Callable[[], object]:
     """A pass of the saved classifier FOLDER[@TOKENS] over the first texts of --texts, in batches of like length."""
     folder, _, limit = source.partition("@")
     texts = sorted(read_file(options.texts)["text"][: options.count_texts], key=len)
-    if (Path(folder) / "tfidf.json").is_file():
-        predictor = Predictor(folder, batch_size=options.batch_size)
-        return lambda: list(predictor.predict(texts))
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForSequenceClassification.from_pretrained(
         folder, trust_remote_code=True, dtype=getattr(torch, options.dtype)

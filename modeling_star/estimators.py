@@ -34,6 +34,7 @@ from .evaluation.metrics import count_examples, is_entity_scheme, score_counts
 from .evaluation.reports import baseline_lines
 from .files import check_new, write_json
 from .inference.prediction import Dtype, Prediction, Predictor
+from .inference.saved_model import SavedModel
 from .runs.run import run
 from .runs.terminal import quiet_libraries
 from .tasks.distillation import DistillClassificationTask, DistillTaggingTask
@@ -173,15 +174,23 @@ class StarEstimator(BaseEstimator):
     @classmethod
     def load(cls: type[Self], folder: str | Path) -> Self:
         """
-        Load a saved estimator.
+        Load a saved estimator, or any saved model of its task, such as one that a command trained.
 
         Raises:
-            UserError: the folder has no ESTIMATOR, or that of another class.
+            UserError: the folder has another estimator, or no model of this task with one label each.
         """
         path = Path(folder) / ESTIMATOR
-        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        if content.get("estimator") != cls.__name__:
-            raise UserError(f"{folder} is no saved {cls.__name__}: name a folder that {cls.__name__}.save wrote.")
+        if not path.is_file():
+            saved = SavedModel.load(str(folder))
+            several = saved.takes_pairs or saved.config.problem_type in ("regression", "multi_label_classification")
+            if saved.task != cls.task.pipeline or several:
+                raise UserError(f"{folder} is no model for a {cls.__name__}: write Predictor({str(folder)!r}).")
+            estimator = cls()
+            estimator.classes_, estimator._files = np.array(sorted(saved.labels)), ModelFiles(folder)
+            return estimator
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["estimator"] != cls.__name__:
+            raise UserError(f"{folder} is a saved {content['estimator']}: write {content['estimator']}.load(...).")
         params = content["params"]
         if isinstance(params.get("class_weight"), list):
             params["class_weight"] = dict(params["class_weight"])

@@ -58,7 +58,7 @@ ARGUMENTS = "arguments.json"
 MANIFEST = "manifest.json"
 """Written last into a checkpoint, and into the folder of a trained or exported model: size and hash of its files."""
 MODEL_FILES = (
-    *("*.safetensors", "*.safetensors.index.json", "*.onnx", "tfidf.json", "config.json", ARGUMENTS, "crf.json"),
+    *("*.safetensors", "*.safetensors.index.json", "*.onnx", "config.json", ARGUMENTS, "crf.json"),
     *("tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "web.json"),
 )
 """What the manifest of a model protects: all that its predictions depend on."""

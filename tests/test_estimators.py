@@ -28,6 +28,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from modeling_star import StarClassifier, StarTagger
 from modeling_star.data.in_memory import labels_of, repetitions, sentences_of, texts_of
 from modeling_star.errors import UserError
+from modeling_star.estimators import ESTIMATOR
+from modeling_star.inference import Predictor
 
 
 TINY: dict[str, Any] = {
@@ -84,6 +86,17 @@ def test_a_saved_classifier_predicts_the_same(classifier: StarClassifier, tmp_pa
     assert not list((tmp_path / "saved").glob("checkpoint-*"))
     with pytest.raises(UserError, match="saved"):
         classifier.save(tmp_path / "saved")
+    with pytest.raises(UserError, match="StarClassifier"):
+        StarTagger.load(tmp_path / "saved")
+
+
+def test_any_saved_classifier_is_an_estimator(classifier: StarClassifier, tmp_path: Path) -> None:
+    classifier.save(tmp_path / "saved")
+    (tmp_path / "saved" / ESTIMATOR).unlink()
+    loaded = StarClassifier.load(tmp_path / "saved")
+    names = [str(label) for label in classifier.predict(TEXTS)]
+    assert loaded.predict(TEXTS).tolist() == names
+    assert Predictor(tmp_path / "saved").labels(np.array(TEXTS)) == names
     with pytest.raises(UserError, match="StarTagger"):
         StarTagger.load(tmp_path / "saved")
 

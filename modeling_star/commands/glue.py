@@ -4,10 +4,9 @@ Fine-tune a classifier: texts or pairs of texts, one label, several labels or a 
 With a recipe; the command line overrides it:
     modeling-star classify mtl16 --train_file train.jsonl.gz ...
 
-Your own files, with a tokenizer trained on them: an encoder with which TF-IDF votes (--tfidf_vote false: the encoder
-alone; --config_name star-base: the paper's form of it):
-    modeling-star classify --train_file train.csv --validation_file dev.csv --output_dir outputs/mine \\
-        --num_train_epochs 5 --per_device_train_batch_size 32
+Your own files, with a tokenizer trained on them: TF-IDF, and an encoder where that helps (--model_type tfidf: TF-IDF
+alone; --tfidf_vote true or false: an encoder with or without it; --config_name star-base: the paper's form of it):
+    modeling-star classify --train_file train.csv --validation_file dev.csv --output_dir outputs/mine
 
 A GLUE task from the Hub, with any saved model of transformers:
     modeling-star classify --dataset_name nyu-mll/glue --dataset_config_name mrpc --task_name mrpc \\
@@ -38,7 +37,6 @@ def train(model: Any, data: ClassificationArguments, run: Any, training: Any) ->
     from ..runs.run import run_script
     from ..tasks.distillation import DistillClassificationTask
     from ..tasks.sequence_classification import ClassificationTask
-    from ..tasks.tfidf import run_tfidf
 
     task = ClassificationTask if data.teacher is None else DistillClassificationTask
-    run_script(task, model, data, run, training, baselines={"tfidf": run_tfidf})
+    run_script(task, model, data, run, training)

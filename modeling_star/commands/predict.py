@@ -226,7 +226,7 @@ def predict(arguments: argparse.Namespace, processes: "Processes") -> None:
     predictor = Predictor(model, **options)
     rows, inputs, total = read_rows(model, arguments)
     quiet: AbstractContextManager[None] = nullcontext()
-    if model.onnx is None and model.task != "tfidf":
+    if model.onnx is None:
         from ..loading import quiet_transformers
 
         predictor = Predictor(load_saved(arguments.model, arguments.trust_remote_code), **options)

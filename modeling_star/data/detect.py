@@ -145,6 +145,11 @@ class DataFile(NamedTuple):
         with reading(self.path):
             return hasattr(module, "has_columns") and module.has_columns(self, column_names)
 
+    @property
+    def only_column(self) -> str | None:
+        """The name of the only column of a table with a header line; `None` for other files."""
+        return self.module.only_column(self) if hasattr(self.module, "only_column") else None
+
     def with_columns(self, column_names: Sequence[str]) -> DataFile:
         """The same file, read with these names."""
         return _detect(self.head, self.options._replace(column_names=column_names))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from .columns import ONE_WORD, TAGS, text_columns
+from .columns import ONE_WORD, TAGS, are_known, text_columns
 from .detect import DataFile, detect, is_data, is_span_folder
 from .encodings import HALF_CHARACTER, is_wide, not_utf8, warn_of_halves
 from .files import Options, ending_of, missing_file, open_bytes, reading
@@ -88,6 +88,10 @@ def open_texts(
     if column_names is None and trained_columns and file.has_columns(trained_columns):
         file = file.with_columns(trained_columns)
         logger.info("%s has the columns of the training: %s", path, ", ".join(trained_columns))
+    name = file.only_column if column_names is None and text_column_name is None else None
+    if name is not None and name != trained_on and not are_known([name]):
+        advice = "if it is a text, write --column_names text."
+        logger.warning("%s: the first line, %r, is read as the name of the column; %s", path, name, advice)
     if file.format == "running_text":
         if text_column_name or column_names:
             flag = "text_column_name" if text_column_name else "column_names"

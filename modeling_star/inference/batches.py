@@ -42,6 +42,12 @@ def run_in_batches(
             f"A text has {longest:,} tokens, and memory and time grow with it: divide it, or train with "
             "--max_seq_length 512."
         )
+    unknown = [list(ids).count(tokenizer.unk_token_id) > (len(ids) - 2) / 2 > 0 for ids in columns["input_ids"]]
+    if tokenizer.unk_token_id is not None and sum(unknown) > len(unknown) / 2:
+        logger.warning(
+            f"{sum(unknown):,} of {len(unknown):,} texts are mostly unknown to the tokenizer, and predictions of them "
+            "mean nothing: use a model that was trained on texts of this language."
+        )
 
     def run(batch: list[int]) -> Batch:
         counts = np.array([lengths[row] for row in batch])

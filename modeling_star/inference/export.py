@@ -51,8 +51,6 @@ _MAX_BATCH = 8
 
 def load(name: str, trust_remote_code: bool = False) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A saved model, in float32 and eval mode, and its tokenizer; a UserError where it cannot be exported."""
-    if Path(name, "tfidf.json").is_file():
-        raise UserError(f"{name} is a TF-IDF classifier, which has no graph to export: name a trained encoder.")
     config = load_config(name, trust_remote_code=trust_remote_code)
     architecture = (config.architectures or [""])[0]
     auto = next((auto for auto, ending in AUTO_CLASSES.items() if architecture.endswith(ending)), None)

@@ -231,6 +231,21 @@ class Predictor:
         """
         return self._predict(texts)
 
+    def labels(self, texts: Sequence[Text]) -> list[Any]:
+        """
+        The best label of each text, as a column of a table: of several labels those that are predicted, a list, and of
+        a regression the number.
+
+        Raises:
+            UserError: as `predict`; the model is no classifier.
+        """
+        found = [predictions for _, predictions in self._predict(self._checked(texts, "text-classification"))]
+        if "value" in self.fields:
+            return [predictions[0]["value"] for predictions in found]
+        if "predicted" in self.fields:
+            return [[each["label"] for each in predictions if each["predicted"]] for predictions in found]
+        return [predictions[0]["label"] for predictions in found]
+
     def _predict(
         self, texts: Sequence[Text], numbers: Sequence[int] | None = None
     ) -> list[tuple[Text, list[Prediction]]]:
@@ -247,10 +262,8 @@ class Predictor:
                 found = self._tag(texts, plain, delimiter)
             case "text-classification":
                 found = self._classify(plain)
-            case "question-answering":
-                found = [self._answer(text) for text in plain]
             case _:
-                found = self.model.classify(plain)
+                found = [self._answer(text) for text in plain]
         self.texts_seen += len(texts)
         return list(zip(plain, found, strict=True))
 
@@ -278,15 +291,11 @@ class Predictor:
 
     @property
     def _runtime(self) -> Any:
-        """The module that loads and runs such a model: all three have the same functions."""
+        """The module that loads and runs such a model: both have the same functions."""
         if self.saved.onnx is not None:
             from . import onnx_runtime
 
             return onnx_runtime
-        if self.saved.task == "tfidf":
-            from . import tfidf
-
-            return tfidf
         from . import torch_runtime
 
         return torch_runtime

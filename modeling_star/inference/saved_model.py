@@ -10,10 +10,6 @@ from ..errors import UserError
 from ..files import check_files, check_labels, read_fields
 
 
-TERMS = "tfidf.json"
-"""A file of a model of `--model_type tfidf` that version 0.2 saved; see tfidf.py."""
-
-
 _TASKS = {
     "ForTokenClassification": "token-classification",
     "ForSequenceClassification": "text-classification",
@@ -29,7 +25,7 @@ class SavedModel:
 
     Args:
         name: folder or Hub name.
-        task: "token-classification", "text-classification", "question-answering", or "tfidf" of an earlier version.
+        task: "token-classification", "text-classification" or "question-answering".
         arguments: of its training, where the folder has them.
         config: of a model of transformers, or the fields of its file.
         remote: `trust_remote_code` for `from_pretrained`.
@@ -62,8 +58,8 @@ class SavedModel:
             check_files(str(folder))
         path = folder / "arguments.json"
         arguments = read_fields(path) if path.is_file() else {}
-        if (folder / TERMS).is_file():
-            return cls(name, "tfidf", arguments)
+        if (folder / "tfidf.json").is_file():
+            raise UserError(f"{name} is a TF-IDF of version 0.2: train it again, modeling-star classify.")
         if onnx is None and not as_written:
             from ..loading import load_config
             from ..sources import check_exists

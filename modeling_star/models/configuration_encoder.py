@@ -216,6 +216,9 @@ class EncoderConfig(BaseConfig):
     ngram_hash_bits: Literal[24] = 24
     tfidf_terms: int = 0
     tfidf_max_length: int = 2
+    tfidf_sublinear: bool = True
+    tfidf_alone: bool = False
+    tfidf_labels: int | None = None
     pair_mode: Literal["cross", "siamese"] = "cross"
     char_features: bool = False
     char_scope: Literal["token", "word"] = "word"

@@ -56,12 +56,14 @@ class EncoderForTask(EncoderPreTrainedModel):
         uses_pooler: the head reads the pooled vector, not the states of the tokens.
         loss_name: by which transformers finds the loss; it would derive it from the class name, which users change.
         output_class: of what `forward` returns.
+        skips_encoder: the head needs nothing of it.
     """
 
     encoder_class: ClassVar[Callable[..., EncoderPreTrainedModel]]
     uses_pooler: ClassVar[bool] = False
     loss_name: ClassVar[str | None] = None
     output_class: type[ModelOutput]
+    skips_encoder: bool = False
 
     def __init__(self, config: EncoderConfig):
         super().__init__(config)
@@ -125,7 +127,7 @@ class EncoderForTask(EncoderPreTrainedModel):
         if self.uses_pooler:
             kwargs["output_token_states"] = False
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, word_mask)
-        output = self.model(*inputs, **kwargs, return_dict=True)
+        output = EncoderOutput() if self.skips_encoder else self.model(*inputs, **kwargs, return_dict=True)
         fields = self.head_outputs(output, given)
         return self.output_class(**fields, hidden_states=output.hidden_states, attentions=output.attentions)
 
@@ -163,7 +165,7 @@ def pair_features(pooled: Tensor) -> Tensor:
 class SequenceClassifier(nn.Module):
     """
     The MLP classifier of section 3.3: Linear, activation, dropout, Linear; with n-grams, where there are any. Outside
-    training TF-IDF votes, where it has terms: the two models are trained apart.
+    training TF-IDF votes, where it has terms for these labels: the two models are trained apart.
     """
 
     def __init__(self, config: EncoderConfig, in_features: int):
@@ -178,21 +180,25 @@ class SequenceClassifier(nn.Module):
             from .token_runs import NgramLogits
 
             self.ngrams = NgramLogits(config)
-        self.vote: nn.Module | None = None
+        self.vote: Any = None
+        if config.tfidf_labels not in (None, config.num_labels):  # the head is new
+            config.tfidf_terms, config.tfidf_labels, config.tfidf_alone = 0, None, False
         if config.tfidf_terms:
             from .token_runs import TfidfVote
 
             self.vote = TfidfVote(config)
 
     def forward(
-        self, features: Tensor, input_ids: Tensor | None = None, attention_mask: Tensor | None = None
+        self, features: Tensor | None, input_ids: Tensor | None = None, attention_mask: Tensor | None = None
     ) -> Tensor:
-        """`[b, in_features]` to logits `[b, k]`; n-grams and terms need `input_ids`."""
-        logits = self.out_proj(self.dropout(self.activation(self.dense(features))))
+        """`[b, in_features]` to logits `[b, k]`; n-grams and terms need `input_ids`; without features terms alone."""
         votes = self.vote is not None and not self.training
         if input_ids is None and (self.ngrams is not None or votes):
             name = "tfidf_terms" if self.ngrams is None else "ngram_buckets"
             raise ValueError(f"inputs_embeds are given, and {name} is set, which needs input_ids: give these.")
+        if features is None:
+            return self.vote.logits(input_ids, attention_mask)
+        logits = self.out_proj(self.dropout(self.activation(self.dense(features))))
         if self.ngrams is not None:
             logits = logits + self.ngrams(input_ids, attention_mask)
         return self.vote(logits, input_ids, attention_mask) if votes else logits
@@ -252,9 +258,19 @@ class ForSequenceClassification(EncoderForTask):
     def build_head(self, config: EncoderConfig) -> None:
         self.classifier = SequenceClassifier(config, config.hidden_size * (4 if config.pair_mode == "siamese" else 1))
 
+    @property
+    def skips_encoder(self) -> bool:  # type: ignore[override]
+        """Whether TF-IDF classifies alone."""
+        return self.config.tfidf_alone and self.classifier.vote is not None and not self.training
+
     def head_outputs(self, output: EncoderOutput, given: Given) -> dict[str, Any]:
+        if self.training and self.classifier.vote is not None and not is_traced():
+            logger.warning_once(
+                "TF-IDF votes in this model and is not trained with it: afterwards it predicts with the terms of the "
+                "earlier training. Call model.set_tfidf(None) before, which removes them."
+            )
         pooled = output.pooler_output
-        features = pair_features(pooled) if self.config.pair_mode == "siamese" else pooled
+        features = pair_features(pooled) if self.config.pair_mode == "siamese" and pooled is not None else pooled
         logits = self.calibrated(self.classifier(features, given.input_ids, given.attention_mask), given)
         loss = None
         if given.labels is not None:
@@ -280,6 +296,9 @@ class ForSequenceClassification(EncoderForTask):
 
         self.config.tfidf_terms = 0 if terms is None else len(terms.keys)
         self.config.tfidf_max_length = 2 if terms is None else terms.max_length
+        self.config.tfidf_sublinear = terms is None or terms.sublinear
+        self.config.tfidf_alone = terms is not None and terms.share == 1
+        self.config.tfidf_labels = None if terms is None else self.num_labels
         self.config.validate_choices()
         vote = None if terms is None else TfidfVote.from_terms(terms, self.config)
         self.classifier.vote = None if vote is None else vote.to(self.device, self.dtype)

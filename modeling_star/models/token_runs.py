@@ -114,6 +114,8 @@ class TfidfTerms:
         max_length: tokens of the longest term.
         share: of this model in the vote, between 0 and 1.
         temperature: that the encoder's logits are divided by.
+        sublinear: whether c occurrences count 1 + ln c, or c.
+        strength: the inverse regularisation of the weights.
     """
 
     keys: Tensor
@@ -123,6 +125,8 @@ class TfidfTerms:
     max_length: int = 2
     share: float = 0.5
     temperature: float = 1.0
+    sublinear: bool = True
+    strength: float = 1.0
 
 
 class TfidfVote(nn.Module):
@@ -133,11 +137,12 @@ class TfidfVote(nn.Module):
     with random embeddings, and the two err in different texts. Terms and weights are fitted outside (`TfidfTerms`),
     and no gradient changes them: they are buffers, saved with the model.
 
-    A term is a run of tokens by its 31-bit key. Its value in a text is (1 + ln c) idf for c occurrences, divided by
-    the norm of all values of the text, as in scikit-learn's TfidfVectorizer(sublinear_tf=True).
+    A term is a run of tokens by its 31-bit key. Its value in a text is (1 + ln c) idf for c occurrences, or c idf,
+    divided by the norm of all values of the text, as in scikit-learn's TfidfVectorizer(sublinear_tf=...).
 
     Args:
-        config: the number of terms, `tfidf_terms`, tokens of the longest, `tfidf_max_length`, and labels.
+        config: the number of terms, `tfidf_terms`, tokens of the longest, `tfidf_max_length`, `tfidf_sublinear`, and
+            labels.
     """
 
     keys: Tensor
@@ -192,7 +197,7 @@ class TfidfVote(nn.Module):
         count = _counts(term.masked_fill(~is_known, len(self.keys))).clamp(min=1).float()
         # The look-up of an embedding is the gather that every runtime has.
         idf = nn.functional.embedding(term, self.idf[:, None])[..., 0].float()
-        value = (1 + count.log()) * idf * is_known
+        value = (1 + count.log() if self.config.tfidf_sublinear else count) * idf * is_known
         # Each of c occurrences has a c-th of the square, in sum the square of the value.
         norm = (value.square() / count).sum(1, keepdim=True).clamp(min=1e-12).sqrt()
         return term, value / count / norm

@@ -40,8 +40,6 @@ def files_to_share(folder: Path, predictions: bool = False, examples: bool = Fal
     The paths in a folder of the files to upload: with `predictions` also those and mistakes, with `examples` also a
     card that shows texts of the data. Links to files elsewhere are not among them.
     """
-    if (folder / "tfidf.json").is_file():
-        raise UserError(f"{folder} is a TF-IDF model, which transformers cannot load: it is not published on the Hub.")
     names = _files_in(folder)
     for name, what in NEEDED.items():
         is_sharded = name == "model.safetensors" and f"{name}.index.json" in names

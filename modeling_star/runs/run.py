@@ -8,7 +8,8 @@ One run from data to report, for one or several seeds: `run`, then `run_once` fo
 import json
 import logging
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import replace
@@ -44,8 +45,6 @@ from .terminal import TrainingBar, TrainingLines, closing_lines, quiet_libraries
 
 logger = logging.getLogger(__name__)
 
-Baseline = Callable[[Task, TrainingArguments], dict[str, Any]]
-
 # Trainer and `Pretrainer` measure these since a run was resumed, not over the whole run.
 _SINCE_RESUMED = (
     *("train_runtime", "train_loss", "train_samples_per_second", "train_steps_per_second"),
@@ -59,11 +58,10 @@ def run_script(
     data_args: DataArguments,
     run_args: RunArguments,
     training: TrainingArguments,
-    baselines: dict[str, Baseline] | None = None,
 ) -> None:
     """`run`, with one-line errors, little of the libraries' own output, and a closing block."""
     with script_messages(training), quiet_libraries(training.log_level, downloads=True):
-        task, results = run(task_class, model_args, data_args, run_args, training, baselines)
+        task, results = run(task_class, model_args, data_args, run_args, training)
     if training.should_log:
         print("\n" + "\n".join(closing_lines(task, training, run_args.seeds or [training.seed], results)))
 
@@ -74,7 +72,6 @@ def run(
     data_args: DataArguments,
     run_args: RunArguments,
     training: TrainingArguments,
-    baselines: Mapping[str, Baseline] | None = None,
     splits: DatasetDict | None = None,
 ) -> tuple[Task, dict[str, Any]]:
     """
@@ -84,7 +81,6 @@ def run(
         task_class: the command's task.
         model_args, data_args, run_args: the command's arguments.
         training: transformers' own.
-        baselines: values of --model_type that are no neural model, with the functions that run them.
         splits: rows in place of those of the files that `data_args` names.
 
     Returns:
@@ -98,7 +94,6 @@ def run(
         folders = [folder / f"seed-{seed}" for seed in seeds]
         check_several_seeds(seeds, training)
     config = run_config(model_args, data_args, run_args, training)
-    baseline = None if model_args.model_name_or_path else (baselines or {}).get(model_args.model_type)
     with ExitStack() as until_the_end:
 
         def begin() -> list[tuple[bool, str | None]]:
@@ -120,7 +115,7 @@ def run(
                 continue
             of_seed = copy(training)
             of_seed.seed, of_seed.output_dir, of_seed.resume_from_checkpoint = seed, str(each), checkpoint
-            results[seed] = run_once(task, of_seed) if baseline is None else run_baseline(baseline, task, of_seed)
+            results[seed] = run_once(task, of_seed)
         if len(seeds) == 1:
             return task, results[seeds[0]]
         return task, report_seeds(folder, results, task.metrics.metric_for_best_model, training.process_index == 0)
@@ -135,7 +130,7 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     check_checkpoint(training, config)
     check_parts(task, training)
     with as_user_error(), tokenizing():
-        tokenizer, model = build_parts(task)
+        tokenizer, model = build_parts(task.builder if training.do_train else task)
         if not training.do_train:
             check_whole(str(task.model_args.model_name_or_path), model, task.new_parameters or ())
         if training.resume_from_checkpoint:
@@ -155,12 +150,17 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
         if training.process_index == 0:
             write_json(folder / ARGUMENTS, config)
         trainer.save_model(_internal_call=True)
-    for split in sorted(features, key=lambda split: not split.startswith("validation")):
-        if is_scored(split, training):
-            sections |= score(task, trainer, split, features[split], results)
+    scored = [split for split in features if is_scored(split, training)]
+    for split in (split for split in scored if split.startswith("validation")):
+        sections |= score(task, trainer, split, features[split], results)
+    if training.do_train:
+        task.refit(trainer)
+        trainer.save_model(_internal_call=True)  # uploaded after it is measured
+    for split in (split for split in scored if not split.startswith("validation")):
+        sections |= score(task, trainer, split, features[split], results)
     if trainer.is_world_process_zero():
         if training.do_train:
-            sections |= task.compare(training, results)
+            sections |= task.compare(trainer, results)
         write_json(folder / REPORT / "all_results.json", results)
         if training.do_train:
             write_model_card(folder, run_card(task, trainer, results, sections))
@@ -305,24 +305,24 @@ def make_trainer(
 
 
 def train(task: Task, trainer: StarTrainer, results: dict[str, Any]) -> None:
-    """Train or resume; save the best model, what was logged and the curves."""
-    training = trainer.args
-    output = trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
-    state = trainer.state
+    """Train or resume, or fit what no gradient trains; save what was logged and the curves."""
+    training, state, began = trainer.args, trainer.state, time.monotonic()
+    metrics: dict[str, Any] = {}
+    if task.why_untrained is None:
+        metrics = trainer.train(resume_from_checkpoint=training.resume_from_checkpoint).metrics
+        state = trainer.state
     if training.load_best_model_at_end and state.best_global_step and not trainer.averaged:
         epoch = next((log["epoch"] for log in state.log_history if log.get("step") == state.best_global_step), None)
         logger.info(
             f"The model of step {state.best_global_step:,}, epoch {epoch}, is kept: the best "
             f"{str(training.metric_for_best_model).replace('eval_', '').replace('_', ' ')} on validation."
         )
-    task.complete(trainer)
+    more = task.complete(trainer, time.monotonic() - began)
     task.calibrate(trainer)
-    trainer.save_model(_internal_call=True)  # uploaded after it is measured
-    metrics = output.metrics
     if training.resume_from_checkpoint:
         metrics = {name: value for name, value in metrics.items() if name not in _SINCE_RESUMED}
     results |= metrics | {"train_samples": len(trainer.train_dataset), **task.sample_counts}
-    results["parameters"] = trainer.model.num_parameters()
+    results |= {"parameters": trainer.model.num_parameters(), **more}
     if trainer.is_world_process_zero():
         report = Path(training.output_dir) / REPORT
         report.mkdir(exist_ok=True)
@@ -352,16 +352,7 @@ def score(task: Task, trainer: StarTrainer, split: str, features: Any, results: 
     return task.report(Path(trainer.args.output_dir) / REPORT, split, features, predictions)
 
 
-# ------ baselines and several seeds
-
-
-def run_baseline(baseline: Baseline, task: Task, training: TrainingArguments) -> dict[str, Any]:
-    """The results of a model that Trainer does not train; they are written as those of a run."""
-    results = baseline(task, training)
-    folder = Path(training.output_dir)
-    write_json(folder / ARGUMENTS, run_config(task.model_args, task.data_args, task.run_args, training))
-    write_json(folder / REPORT / "all_results.json", results)
-    return results
+# ------ several seeds
 
 
 def report_seeds(

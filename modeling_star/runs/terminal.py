@@ -136,6 +136,8 @@ def closing_lines(task: Task, training: TrainingArguments, seeds: list[int], res
     for name in (name.removesuffix("_samples") for name in results if name.endswith("_samples")):
         if name.startswith("test") and f"{name}_{task.metrics.metric_for_best_model}" not in results:
             lines.append(f"{name}: no row has a label, so that only predictions are written, and no score.")
+    if task.closing is not None:
+        lines.append(f"{task.closing}.")
     has_model = (model / "config.json").is_file()
     if len(seeds) > 1:
         lines.append(f"Folders of the seeds: {folder}; their means: {folder / REPORT / 'seeds.md'}")

@@ -76,7 +76,10 @@ def _temperature(measured: Measured, what: str) -> tuple[float, float]:
     before, _ = measured(1.0)
     right = int(before[1].sum())
     if min(right, len(before[1]) - right) < _FEWEST:
-        logger.info(f"No temperature is fitted: {right} of {len(before[1])} {what} in the validation split are right.")
+        logger.info(
+            f"No temperature is fitted: {right} of {len(before[1])} {what} in the validation split are right, and at "
+            f"least {_FEWEST} right and {_FEWEST} wrong ones are needed."
+        )
         return 1.0, 1.0
     temperature = fit_temperature(lambda tried: float(measured(tried)[1].mean()))
     error, fitted, held_out = (

@@ -1,5 +1,6 @@
 """The task of run_glue.py: classes, several labels or a number for every text or pair of texts."""
 
+import logging
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from scipy.special import expit, log_expit, log_softmax, softmax
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, TrainingArguments
 
 from ..data.classification import ClassificationData, prepare_classification, tokenize_texts
+from ..data.labels import short_repr
 from ..errors import UserError
 from ..evaluation.error_page import BOTH, MISSED, WRONG, Confusion, Mistake, write_error_page
 from ..evaluation.reports import classes_report, confusion_counts, labels_report
@@ -22,7 +24,10 @@ from ..training.arguments import ClassificationArguments
 from ..training.named_models import saved_config, saved_labels
 from ..training.task import Task, first_rows, label_fields
 from .calibration import calibrate_classifier, calibration_report, labelled
-from .tfidf import add_vote, take_vote, tfidf_scores
+from .tfidf import LinearModel, linear_model, take_vote, tfidf_scores, why_alone, without_encoder
+
+
+logger = logging.getLogger(__name__)
 
 
 class ClassificationTask(Task[ClassificationArguments]):
@@ -32,12 +37,12 @@ class ClassificationTask(Task[ClassificationArguments]):
     pipeline = "text-classification"
     collate = DataCollatorWithPadding
     cuts_inputs = True
-    advice = "Train longer, change --learning_rate, or begin with pretrained embeddings, --embeddings_name_or_path."
+    advice = "pretrained embeddings, --embeddings_name_or_path, or a model, --model_name_or_path"
     _fitted: float = 1.0
     data_args: ClassificationArguments
     data: ClassificationData
     metrics: TaskMetrics
-    _had_vote: bool = False
+    linear: LinearModel | None = None
     _config: Any = None  # of the model that Trainer trains
     _tokenizer: PreTrainedTokenizerBase
 
@@ -93,6 +98,17 @@ class ClassificationTask(Task[ClassificationArguments]):
         self.found = {"text_columns": list(data.text_columns)}
         self.needs_types = len(data.text_columns) == 2
         self.config_defaults = {"type_vocab_size": 2} if self.needs_types else {}
+        self.why_untrained = why_alone(self)
+        if data.label_list and all(
+            split in data.splits and data.is_labelled(split) for split in ("train", "validation")
+        ):
+            counts = {split: data.counts(split) for split in ("train", "validation")}
+            lacking = [label for label, rows in counts["train"].items() if rows and not counts["validation"][label]]
+            if lacking:
+                logger.warning(
+                    f"validation: no row has the label {short_repr(lacking)}, of which its scores say nothing: name a "
+                    "--validation_file with all labels."
+                )
 
     def training_texts(self) -> Any:
         train = self.data.splits["train"]
@@ -192,13 +208,27 @@ class ClassificationTask(Task[ClassificationArguments]):
         write_error_page(path, title, len(expected), wrong, mistake, confusion, order)
 
     def prepare_trainer(self, trainer: Any) -> None:
-        """As in Task: the encoder is trained alone."""
-        self._had_vote = take_vote(trainer)
+        """As in Task: TF-IDF is fitted first, and the encoder is trained without it."""
         self._config, self._tokenizer = trainer.model.config, trainer.processing_class
+        self.linear = linear_model(self, trainer, take_vote(trainer), self.why_untrained)
 
-    def complete(self, trainer: Any) -> None:
-        """As in Task: TF-IDF votes with the encoder."""
-        add_vote(self, trainer, self._had_vote)
+    @property
+    def builder(self) -> Task:
+        """As in Task."""
+        return self if self.why_untrained is None else without_encoder(self)
+
+    def complete(self, trainer: Any, seconds: float) -> dict[str, Any]:
+        """As in Task: TF-IDF votes with the encoder, or classifies alone."""
+        if self.linear is None:
+            return {}
+        results = self.linear.join(trainer, seconds)
+        self._config, self.closing = trainer.model.config, self.linear.closing
+        return results
+
+    def refit(self, trainer: Any) -> None:
+        """As in Task: TF-IDF reads the validation split too."""
+        if self.linear is not None:
+            self.linear.refit(trainer)
 
     def calibrate(self, trainer: Any) -> None:
         is_wanted = self.may_calibrate and trainer.eval_dataset is not None
@@ -210,7 +240,9 @@ class ClassificationTask(Task[ClassificationArguments]):
         return self.data.problem_type == "single_label_classification"
 
     def baselines(self, training: TrainingArguments) -> dict[str, float]:
-        return tfidf_scores(self, self._tokenizer, training) if self.data_args.tfidf_baseline else {}
+        if not self.data_args.tfidf_baseline or getattr(self._config, "tfidf_alone", False):
+            return {}
+        return tfidf_scores(self, self._tokenizer, training, self.linear)
 
     def _probabilities(self, logits: np.ndarray) -> np.ndarray | None:
         """Of each label, in the shape of the logits; a regression has none."""

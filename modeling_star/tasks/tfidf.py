@@ -1,152 +1,191 @@
 """
-TF-IDF of a classification task, by one linear model (tfidf_terms.py): a member of an ensemble with the trained
-encoder, the baseline of every classifier, and, with a share of 1, the model of `--model_type tfidf`.
+TF-IDF of a classification task, by one linear model (tfidf_terms.py): the model of `--model_type tfidf`, what
+`classify` trains first, a member of an ensemble with a trained encoder, and the baseline of every classifier.
 """
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from transformers import EvalPrediction, PreTrainedTokenizerBase, TrainingArguments
 
 from ..data.classification import tokenize_texts
+from ..data.writing_systems import FIRST_CJK
 from ..errors import UserError
 from ..evaluation.reports import score_prefix
-from ..files import REPORT
 from ..models.configuration_star import StarTransformerConfig
 from ..models.heads import ForSequenceClassification
 from ..models.token_runs import TfidfTerms
-from ..training.build import build_parts
-from ..training.checkpoints import seal_model
+from ..training.build import make_model
 from ..training.losses import class_weights
+from ..training.named_models import saved_config
 from ..training.task import Task, is_scored
-from .tfidf_terms import Rows, calibrated, fit_terms, linear_logits, longest_term
+from .tfidf_terms import Rows, calibrated, fit_terms, linear_logits, log_losses, longest_term, mixed
 
 
 logger = logging.getLogger(__name__)
 
 # Of more training texts a fit would take minutes.
 MOST_TEXTS = 100_000
+# An encoder adds to TF-IDF where at least so many training texts have fewer words than these on average
+# (experiments/pages/tfidf_vote.md).
+FEWEST_TEXTS, MOST_WORDS = 1_000, 40
 _NO_LIMIT = int(1e30)  # of tokens, as transformers writes it
-_NO_WORD = "no word is in two training texts, but not in all"
-# The encoder of a model whose share is 0: the smallest one, for texts of any length.
+# The encoder of a model in which TF-IDF classifies alone: the smallest one, for texts of any length.
 _NO_ENCODER = (
     "hidden_size=8,num_attention_heads=1,num_hidden_layers=1,position_embedding_type=none,classifier_hidden_size=8"
 )
+_NAMES = ("model_name_or_path", "config_name", "model_type", "config_overrides", "embeddings_name_or_path")
 
 
-def run_tfidf(task: Task, training: TrainingArguments) -> dict[str, Any]:
-    """Fit, score, report and save a classifier in which the encoder has no share; the content of all_results.json."""
-    data = task.data
-    if training.push_to_hub:
-        raise UserError("--model_type tfidf is not uploaded by a training: omit --push_to_hub.")
-    if len(data.text_columns) != 1 or task.metrics.task != "single_label_classification":
-        raise UserError("--model_type tfidf classifies single texts with one label each: name a neural model.")
-    if not _has_labels(task):
-        raise UserError("--model_type tfidf needs --train_file and --validation_file with labels, or --dataset_name.")
-    started = time.perf_counter()
-    builder = copy(task)
+# ------ what is trained
+
+
+def why_alone(task: Task) -> str | None:
+    """Why TF-IDF classifies without an encoder; `None`: an encoder is trained."""
+    arguments, data = task.model_args, task.data
+    if arguments.model_type == "tfidf" and arguments.model_name_or_path is None:
+        return "--model_type tfidf is written"
+    if getattr(saved_config(arguments), "tfidf_alone", False):
+        return f"{arguments.model_name_or_path} has none"
+    if task.data_args.tfidf_vote is not None or not _is_default(task) or "train" not in data.splits:
+        return None
+    train, single = data.splits["train"], len(data.text_columns) == 1
+    if not single or data.problem_type == "regression" or len(train) > MOST_TEXTS:
+        return None
+    if not all(split in data.splits and data.is_labelled(split) for split in ("train", "validation")):
+        return "no validation split says what one adds"
+    if len(train) < FEWEST_TEXTS:
+        return f"there are fewer than {FEWEST_TEXTS:,} training texts"
+    words = np.mean([_count_words(text) for text in train[data.text_columns[0]][:1000]])
+    return None if words < MOST_WORDS else f"texts have {words:.0f} words on average, not fewer than {MOST_WORDS}"
+
+
+def _is_default(task: Task) -> bool:
+    """Whether the arguments name neither a model nor its shape, nor a teacher."""
+    return not any(getattr(task.model_args, name) for name in _NAMES) and task.data_args.teacher is None
+
+
+def _count_words(text: str) -> int:
+    """Words between spaces, and Chinese and Japanese letters."""
+    return len(text.split()) + sum(ord(letter) >= FIRST_CJK for letter in text)
+
+
+def without_encoder(task: Task) -> Task:
+    """The task, with arguments that build a model for TF-IDF alone; of a saved one with its tokenizer."""
+    builder, given = copy(task), task.model_args
     fields: dict[str, Any] = {"model_type": StarTransformerConfig.model_type, "config_overrides": _NO_ENCODER}
-    builder.model_args = replace(task.model_args, **fields)
-    tokenizer, model = build_parts(builder)
-    try:
-        terms, rows, labels = _fitted(task, tokenizer, data.splits)
-    except ValueError as error:
-        raise UserError(f"--model_type tfidf cannot be fitted to {data.text_columns[0]!r}: {error}.") from None
-    model.set_tfidf(replace(terms, share=1.0))
-    tokenizer.model_max_length = _NO_LIMIT
-    results: dict[str, Any] = {
-        "train_runtime": time.perf_counter() - started,
-        "train_samples": len(rows["train"]),
-        "parameters": terms.weight.numel() + terms.bias.numel(),
-    }
-    folder = Path(training.output_dir)
-    for split in sorted(rows, key=lambda split: not split.startswith("validation")):
-        if is_scored(split, training):
-            logits = linear_logits(terms, rows[split])
-            if split in labels:
-                results |= _scores(task, split, logits, labels[split])
-            task.report(folder / REPORT, split, data.splits[split], logits)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    seal_model(folder)
-    return results
+    fields |= {"tokenizer_name": given.tokenizer_name or given.model_name_or_path, "model_name_or_path": None}
+    builder.model_args = replace(given, **fields, config_name=None, embeddings_name_or_path=None)
+    return builder
 
 
-def tfidf_scores(task: Task, tokenizer: PreTrainedTokenizerBase, training: TrainingArguments) -> dict[str, float]:
+class LinearModel:
     """
-    The scores of TF-IDF on the splits that a run scores, such as `tfidf_eval_accuracy`, on the tokens of a model; of
-    pairs it reads both texts as one, of long texts all of it. Empty where there is nothing to fit or to compare.
+    TF-IDF of a run, fitted to the train split as the model reads it, whose scores on validation it logs.
+
+    Args:
+        task: a classification.
+        trainer: with the features of train and validation.
+        had_vote: whether the model that is trained had TF-IDF.
+        reason: why there is no encoder; `None` where one is trained.
     """
-    data = task.data
-    names = [split for split in data.splits if is_scored(split, training) and data.is_labelled(split)]
-    if task.metrics.task != "single_label_classification" or not _has_labels(task) or not names:
-        return {}
-    if len(data.splits["train"]) > MOST_TEXTS:
-        logger.info(f"TF-IDF is not fitted: the train split has more than {MOST_TEXTS:,} texts.")
-        return {}
-    try:
-        terms, rows, labels = _fitted(task, tokenizer, {"train", "validation", *names})
-    except ValueError as error:
-        logger.info(f"TF-IDF is not fitted: {error}.")
-        return {}
-    scores: dict[str, float] = {}
-    for split in names:
-        scores |= _scores(task, split, linear_logits(terms, rows[split]), labels[split])
-    return {f"tfidf_{name}": value for name, value in scores.items()}
+
+    def __init__(self, task: Task, trainer: Any, had_vote: bool, reason: str | None) -> None:
+        self.task, self.reason = task, reason
+        self.is_asked = bool(task.data_args.tfidf_vote or had_vote)
+        began = time.perf_counter()
+        splits = {"train": trainer.train_dataset, "validation": trainer.eval_dataset}
+        data = {name: (task.data.splits[name], split) for name, split in splits.items() if split is not None}
+        # A student's training texts begin with the labelled ones.
+        self.rows = {name: split["input_ids"][: len(given)] for name, (given, split) in data.items()}
+        self.labels = {name: np.array(given[task.data.label_column][:]) for name, (given, _) in data.items()}
+        self.terms = _fit(task, self.rows["train"], self.labels["train"])
+        self.seconds = time.perf_counter() - began
+        self.logits = {name: linear_logits(self.terms, rows) for name, rows in self.rows.items() if name != "train"}
+        shown = f", validation {self.metric} {self.score(self.logits['validation']):.3f}" if self.logits else ""
+        logger.info(f"TF-IDF of {len(self.terms.keys):,} terms in {self.seconds:.1f} s{shown}.")
+
+    @property
+    def metric(self) -> str:
+        """The name of the score that chooses models."""
+        return self.task.metrics.metric_for_best_model
+
+    def score(self, logits: np.ndarray) -> float:
+        """That score on validation."""
+        return self.task.metrics(EvalPrediction(predictions=logits, label_ids=self.labels["validation"]))[self.metric]
+
+    def join(self, trainer: Any, seconds: float) -> dict[str, Any]:
+        """
+        Put the terms into the trained model; a model without an encoder replaces it where it adds nothing. Returns
+        more results of the run.
+        """
+        if self.reason is not None:
+            self._alone(trainer)
+            advice = "" if self.reason.startswith("--") else "; with an encoder too: --tfidf_vote true"
+            self.closing = f"TF-IDF, trained in {self.seconds:.1f} s without an encoder: {self.reason}{advice}"
+            return {"train_runtime": self.seconds, "parameters": self._parameters}
+        expected, linear = self.labels["validation"], self.logits["validation"]
+        predictions = trainer.predict(trainer.eval_dataset).predictions
+        encoder = np.asarray(predictions[0] if isinstance(predictions, tuple) else predictions, dtype=np.float64)
+        self.terms = calibrated(self.terms, encoder, linear, expected)
+        both = mixed(encoder / self.terms.temperature, linear, self.terms.share, expected.ndim == 1)
+        gains = log_losses(linear, expected) - log_losses(both, expected)
+        gain, error = self.gain = float(gains.mean()), float(gains.std() / np.sqrt(len(gains)))
+        scores = f"validation {self.metric} {self.score(both):.3f} with it, {self.score(linear):.3f} without"
+        cost = f"the log loss is less by {gain:.3f} ± {error:.3f}; {seconds:.0f} s, TF-IDF {self.seconds:.1f} s"
+        logger.info(f"share of TF-IDF {self.terms.share:.2f}, encoder alone: {self.metric} {self.score(encoder):.3f}.")
+        if self.is_asked or gain > error:
+            self.closing = f"The encoder is in the ensemble: {scores}, {cost}"
+            trainer.model.set_tfidf(self.terms)
+            return {}
+        self.closing = f"The encoder is not kept: {scores}, {cost}; next time write --model_type tfidf"
+        trainer.model = trainer.model_wrapped = make_model(without_encoder(self.task), trainer.processing_class)
+        trainer.model.to(trainer.args.device)
+        self._alone(trainer)
+        return {"parameters": self._parameters}
+
+    def _alone(self, trainer: Any) -> None:
+        self.terms = replace(self.terms, share=1.0)
+        trainer.model.set_tfidf(self.terms)
+
+    @property
+    def _parameters(self) -> int:
+        return self.terms.weight.numel() + self.terms.bias.numel()
+
+    def refit(self, trainer: Any) -> None:
+        """Fit the terms to all labelled texts, those of validation too, once that is scored."""
+        if self.logits:
+            rows = [row for part in self.rows.values() for row in part]
+            terms = _fit(self.task, rows, np.concatenate([*self.labels.values()]), self.terms)
+            self.terms = replace(terms, share=self.terms.share, temperature=self.terms.temperature)
+            trainer.model.set_tfidf(self.terms)
+            logger.info(f"TF-IDF is fitted again, to all {len(rows):,} labelled texts.")
 
 
-def _has_labels(task: Task) -> bool:
-    """Whether both the training and the validation split are there, with labels."""
-    return all(split in task.data.splits and task.data.is_labelled(split) for split in ("train", "validation"))
-
-
-def _fitted(
-    task: Task, tokenizer: PreTrainedTokenizerBase, splits: Iterable[str]
-) -> tuple[TfidfTerms, dict[str, Rows], dict[str, np.ndarray]]:
+def _fit(task: Task, rows: Rows, labels: np.ndarray, like: TfidfTerms | None = None) -> TfidfTerms:
     """
-    The terms of the training texts; of each of some splits the token ids of its texts, and the classes if it has any.
+    The terms of labelled texts, with the weights of classes that the arguments set.
 
     Raises:
-        ValueError: there is nothing to fit.
+        UserError: there is nothing to fit.
     """
-    data, tokenizer = task.data, copy(tokenizer)
-    tokenizer.model_max_length = _NO_LIMIT
-    features = {
-        split: tokenize_texts(data.splits[split], tokenizer, *data.text_columns, split=split) for split in splits
-    }
-    rows = {split: of_split["input_ids"][:] for split, of_split in features.items()}
-    labels = {split: np.array(data.splits[split][data.label_column]) for split in rows if data.is_labelled(split)}
-    if len(np.unique(labels["train"])) < 2:
-        raise ValueError(f"all rows of the train split have one label in {data.label_column!r}, only one class")
-    terms = _fit(task, rows, labels)
-    if terms is None:
-        raise ValueError(_NO_WORD)
-    return terms, rows, labels
-
-
-def _fit(task: Task, rows: Mapping[str, Rows], labels: Mapping[str, np.ndarray]) -> TfidfTerms | None:
-    """The terms of training texts, with the weights of classes that the arguments set; `None`: there are none."""
-    longest = longest_term(task.data.splits["train"][task.data.text_columns[0]][:200])
-    names = tuple(task.data.label_list)
+    column, names = task.data.text_columns[0], tuple(task.data.label_list)
     weights = class_weights(task.run_args.class_weights, names, task.data.counts("train"))
     by_class = None if weights is None else dict(enumerate(weights.tolist()))
-    given = (rows["train"], labels["train"], rows["validation"], labels["validation"])
-    return fit_terms(*given, len(names), longest, by_class)
-
-
-def _scores(task: Task, split: str, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """The task's scores, with the prefix of a split."""
-    scores = task.metrics(EvalPrediction(predictions=logits, label_ids=labels))
-    return {f"{score_prefix(split)}_{name}": value for name, value in scores.items()}
-
-
-# ------ the ensemble
+    longest = longest_term(task.data.splits["train"][column][:200])
+    terms = None
+    if labels.ndim > 1 or len(np.unique(labels)) > 1:
+        terms = fit_terms(rows, labels, len(names), longest, by_class, like)
+    if terms is None:
+        raise UserError(
+            f"TF-IDF cannot be fitted to {column!r}: no word is in two training texts, but not in all, or there is "
+            "only one class. To train an encoder without it, write --tfidf_vote false"
+        )
+    return terms
 
 
 def take_vote(trainer: Any) -> bool:
@@ -157,60 +196,29 @@ def take_vote(trainer: Any) -> bool:
     return True
 
 
-def add_vote(task: Task, trainer: Any, had_vote: bool) -> None:
-    """Let TF-IDF vote in a trained classifier where the arguments want it and it can; otherwise say why not."""
-    model = trainer.model
-    if not _is_wanted(task, had_vote):
-        return
-    if obstacle := _obstacle(task, trainer):
-        _say_no_vote(task, obstacle)
-        return
-    splits = {"train": trainer.train_dataset, "validation": trainer.eval_dataset}
-    rows = {split: features["input_ids"][:] for split, features in splits.items()}
-    labels = {split: np.array(features["labels"][:]) for split, features in splits.items()}
-    terms = _fit(task, rows, labels)
-    if terms is None:
-        _say_no_vote(task, _NO_WORD)
-        return
-    predictions = trainer.predict(trainer.eval_dataset).predictions
-    encoder = np.asarray(predictions[0] if isinstance(predictions, tuple) else predictions, dtype=np.float64)
-    linear = linear_logits(terms, rows["validation"])
-    terms = calibrated(terms, encoder, linear, labels["validation"])
-    model.set_tfidf(terms)
-    name = task.metrics.metric_for_best_model
-    alone, of_tfidf = (
-        task.metrics(EvalPrediction(predictions=logits, label_ids=labels["validation"]))[name]
-        for logits in (encoder, linear)
-    )
-    logger.info(
-        f"TF-IDF of {len(terms.keys):,} terms votes with the encoder, with a share of {terms.share:.2f} (validation "
-        f"{name} alone: encoder {alone:.3f}, TF-IDF {of_tfidf:.3f}); without it: --tfidf_vote false"
-    )
+def linear_model(task: Task, trainer: Any, had_vote: bool, reason: str | None) -> LinearModel | None:
+    """TF-IDF where arguments and data ask for it and it can be fitted; otherwise `None`, and the log says why."""
+    is_wanted = had_vote or _is_default(task) if task.data_args.tfidf_vote is None else task.data_args.tfidf_vote
+    if not trainer.args.do_train or not (is_wanted or reason):
+        return None
+    if obstacle := _obstacle(task, trainer, reason):
+        level = logging.WARNING if task.data_args.tfidf_vote else logging.INFO
+        logger.log(level, f"TF-IDF does not vote with the encoder: {obstacle}.")
+        return None
+    return LinearModel(task, trainer, had_vote, reason)
 
 
-def _say_no_vote(task: Task, obstacle: str) -> None:
-    """A warning where --tfidf_vote asks for the vote; else a line of the log."""
-    level = logging.WARNING if task.data_args.tfidf_vote else logging.INFO
-    logger.log(level, f"TF-IDF does not vote with the encoder: {obstacle}.")
-
-
-def _is_wanted(task: Task, had_vote: bool) -> bool:
-    """Whether the arguments ask for a vote, or name neither a model nor its shape."""
-    if task.data_args.tfidf_vote is not None:
-        return task.data_args.tfidf_vote
-    names = ("model_name_or_path", "config_name", "model_type", "config_overrides", "embeddings_name_or_path")
-    is_default = not any(getattr(task.model_args, name) for name in names) and task.data_args.teacher is None
-    return had_vote or is_default
-
-
-def _obstacle(task: Task, trainer: Any) -> str | None:
-    """Why TF-IDF cannot vote, if it cannot."""
-    data = task.data
+def _obstacle(task: Task, trainer: Any, reason: str | None) -> str | None:
+    """Why TF-IDF cannot vote, if it cannot; a UserError where it was to classify alone."""
+    if task.data.problem_type == "regression":
+        if reason is not None:
+            raise UserError("--model_type tfidf predicts classes, and the labels are numbers: name a neural model.")
+        return "numbers are predicted"
+    if reason is not None:
+        return None
     if not isinstance(trainer.model, ForSequenceClassification):
         return f"a {trainer.model.config.model_type} is no encoder of this package"
-    if data.problem_type == "regression":
-        return "numbers are predicted"
-    if len(data.text_columns) != 1:
+    if len(task.data.text_columns) != 1:
         return "it does not compare the two texts of a pair"
     if trainer.eval_dataset is None:
         return "without a validation split nothing says how far to trust either"
@@ -219,3 +227,42 @@ def _obstacle(task: Task, trainer: Any) -> str | None:
     if trainer.is_fsdp_enabled:
         return "the model is sharded"
     return None
+
+
+# ------ the baseline
+
+
+def tfidf_scores(
+    task: Task, tokenizer: PreTrainedTokenizerBase, training: TrainingArguments, linear: LinearModel | None
+) -> dict[str, float]:
+    """
+    The scores of TF-IDF on the splits that a run scores, such as `tfidf_eval_accuracy`, on the tokens of a model; of
+    pairs it reads both texts as one, of long texts all of it. Empty where there is nothing to fit or to compare.
+    """
+    data = task.data
+    names = [split for split in data.splits if is_scored(split, training) and data.is_labelled(split)]
+    has_labels = all(split in data.splits and data.is_labelled(split) for split in ("train", "validation"))
+    if task.metrics.task != "single_label_classification" or not has_labels or not names:
+        return {}
+    if len(data.splits["train"]) > MOST_TEXTS:
+        logger.info(f"TF-IDF is not fitted: the train split has more than {MOST_TEXTS:,} texts.")
+        return {}
+    tokenizer = copy(tokenizer)
+    tokenizer.model_max_length = _NO_LIMIT
+
+    def read(split: str) -> Rows:
+        return tokenize_texts(data.splits[split], tokenizer, *data.text_columns, split=split)["input_ids"][:]
+
+    labels = {name: np.array(data.splits[name][data.label_column][:]) for name in ("train", *names)}
+    try:
+        terms = _fit(task, read("train"), labels["train"]) if linear is None else linear.terms
+    except UserError as error:
+        logger.info(str(error))
+        return {}
+    scores: dict[str, float] = {}
+    for split in names:
+        logits = linear.logits.get(split) if linear is not None else None
+        predictions = linear_logits(terms, read(split)) if logits is None else logits
+        found = task.metrics(EvalPrediction(predictions=predictions, label_ids=labels[split]))
+        scores |= {f"tfidf_{score_prefix(split)}_{name}": value for name, value in found.items()}
+    return scores

@@ -9,24 +9,27 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from scipy.sparse import csr_matrix, diags, vstack
+from scipy.sparse import csr_matrix, diags
 from scipy.special import expit, log_expit, log_softmax
 from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import normalize
 from torch import Tensor
 
 from ..data.writing_systems import FIRST_CJK
 from ..models.configuration_encoder import EncoderConfig
-from ..models.token_runs import NO_TERM, TfidfTerms, TfidfVote, real_tokens_first, run_keys
+from ..models.token_runs import TfidfTerms, TfidfVote, real_tokens_first, run_keys
 
 
-# Inverse regularisation; the loss on validation chooses.
-STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0)
+# Inverse regularisation; the loss of cross-validation chooses.
+STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 # The most terms, those in the most texts: 4 MB and another 1 MB for each label.
 MOST_TERMS = 262_144
 # A term is in at least so many training texts.
 FEWEST_TEXTS = 2
 # The logit of a label that the training texts do not have, or all have.
 CERTAIN = 30.0
+# Cross-validation takes so many texts at most, and as many of its folds as hold out so many.
+FOLDS, _MOST_VALIDATED, _ENOUGH_HELD_OUT = 5, 20_000, 2_000
 _TEMPERATURES = np.geomspace(0.5, 16, 31)
 _SHARES = np.linspace(0.1, 0.9, 17)
 _ROWS_AT_ONCE = 64
@@ -35,49 +38,65 @@ Rows = Sequence[Sequence[int]]
 
 
 def fit_terms(
-    train: Rows,
+    rows: Rows,
     labels: np.ndarray,
-    validation: Rows,
-    expected: np.ndarray,
     k: int,
     longest: int,
     class_weight: dict[int, float] | None = None,
+    like: TfidfTerms | None = None,
 ) -> TfidfTerms | None:
     """
-    Fit terms and weights on train, with the regularisation that has the least loss on validation.
+    Fit terms and weights, with the counts of occurrences (`sublinear`) and the regularisation that have the least loss
+    in cross-validation, or with those of earlier terms.
 
     The weight of a term is regularised the less, the more unevenly the classes of the training texts have it: values
     are multiplied by 0.5 + |r| before the fit, and weights after it, r being the largest log ratio of a class (Wang
     and Manning 2012, "Baselines and Bigrams", Eq 2, without the sign; 0.5 replaces their interpolation).
 
     Args:
-        train, validation: token ids of the texts, r of them each.
-        labels, expected: their classes `[r]`, or of several labels 0 and 1 `[r, k]`.
+        rows: token ids of the texts, r of them.
+        labels: their classes `[r]`, or of several labels 0 and 1 `[r, k]`.
         k: the number of labels.
         longest: tokens of the longest term.
         class_weight: of each class in the loss.
+        like: terms that were fitted to some of the texts.
 
     Returns:
         The terms, or `None` where no run of tokens is in two texts, but not in all.
     """
-    keys, counts = _document_counts(train, longest)
-    is_term = (counts >= FEWEST_TEXTS) & (counts < len(train))
-    keys, counts = keys[is_term], counts[is_term]
-    if len(keys) > MOST_TERMS:
-        kept = np.sort(np.argsort(-counts, kind="stable")[:MOST_TERMS])
-        keys, counts = keys[kept], counts[kept]
-    if not len(keys):
+    keys, counts = _count_runs(rows, longest)
+    is_term, idf = _idf(counts)
+    if not is_term.any():
         return None
-    idf = np.log((1 + len(train)) / (1 + counts)) + 1
-    empty = TfidfTerms(_tensor(keys), _tensor(idf), torch.zeros(len(keys), k), torch.zeros(k), longest)
-    vote = _module(empty)
-    features, held_out = _matrix(vote, train), _matrix(vote, validation)
-    fit = _fit_classes if labels.ndim == 1 else _fit_labels
-    fitted = fit(features, labels, k, class_weight)
-    losses = [log_loss(held_out @ weight + bias, expected) for weight, bias in fitted]
-    best = int(np.argmin(losses))
-    weight, bias = fitted[best]
-    return replace(empty, weight=_tensor(weight), bias=_tensor(bias))
+    sublinear, strength = (
+        _settings(counts, labels, k, class_weight) if like is None else (like.sublinear, like.strength)
+    )
+    features = _values(counts[:, is_term], idf, sublinear)
+    [(weight, bias)] = _fitted(features, labels, k, class_weight, (strength,))
+    numbers = (_tensor(keys[is_term]), _tensor(idf), _tensor(weight), _tensor(bias))
+    return TfidfTerms(*numbers, longest, sublinear=sublinear, strength=strength)
+
+
+def _settings(
+    counts: csr_matrix, labels: np.ndarray, k: int, class_weight: dict[int, float] | None
+) -> tuple[bool, float]:
+    """`sublinear` and the strength with the least loss on held-out folds, of equal ones the largest strength."""
+    order = np.random.default_rng(0).permutation(counts.shape[0])[:_MOST_VALIDATED]
+    fold = np.arange(len(order)) % min(FOLDS, len(order))
+    losses: dict[tuple[bool, float], float] = {}
+    for number in range(min(FOLDS, -(-_ENOUGH_HELD_OUT * FOLDS // len(order)))):
+        train, held_out = order[fold != number], order[fold == number]
+        is_term, idf = _idf(counts[train])
+        if not is_term.any():
+            continue
+        parts = [counts[part][:, is_term] for part in (train, held_out)]
+        for sublinear in (True, False):
+            fit_on, tried_on = (_values(part, idf, sublinear) for part in parts)
+            fits = _fitted(fit_on, labels[train], k, class_weight, STRENGTHS)
+            for strength, (weight, bias) in zip(STRENGTHS, fits, strict=True):
+                loss = log_loss(tried_on @ weight + bias, labels[held_out]) * len(held_out)
+                losses[sublinear, strength] = losses.get((sublinear, strength), 0.0) + loss
+    return min(losses, key=lambda setting: (losses[setting], -setting[1]), default=(True, 10.0))
 
 
 def linear_logits(terms: TfidfTerms, rows: Rows) -> np.ndarray:
@@ -89,16 +108,21 @@ def linear_logits(terms: TfidfTerms, rows: Rows) -> np.ndarray:
 
 
 def log_loss(logits: np.ndarray, expected: np.ndarray) -> float:
-    """The mean loss of logits `[r, k]` for classes `[r]`, or for labels of 0 and 1 `[r, k]`."""
+    """The mean of `log_losses`."""
+    return float(log_losses(logits, expected).mean())
+
+
+def log_losses(logits: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """The losses of logits `[r, k]` for classes `[r]`, or for the labels of 0 and 1 among `[r, k]`."""
     if expected.ndim == 1:
-        return float(-log_softmax(logits, axis=-1)[np.arange(len(expected)), expected].mean())
+        return -log_softmax(logits, axis=-1)[np.arange(len(expected)), expected]
     signs = np.where(expected > 0, 1, -1)
-    return float(-log_expit(signs * logits)[expected >= 0].mean())
+    return -log_expit(signs * logits)[expected >= 0]
 
 
 def _module(terms: TfidfTerms) -> TfidfVote:
-    sizes = {"tfidf_terms": len(terms.keys), "tfidf_max_length": terms.max_length, "num_labels": len(terms.bias)}
-    return TfidfVote.from_terms(terms, EncoderConfig(**sizes))
+    fields = {"tfidf_terms": len(terms.keys), "tfidf_max_length": terms.max_length, "num_labels": len(terms.bias)}
+    return TfidfVote.from_terms(terms, EncoderConfig(**fields, tfidf_sublinear=terms.sublinear))
 
 
 def _tensor(values: np.ndarray) -> Tensor:
@@ -125,29 +149,36 @@ def _batches(rows: Rows) -> Iterator[tuple[np.ndarray, Tensor, Tensor]]:
         yield indices, ids, torch.arange(ids.shape[1]) < lengths[:, None]
 
 
-def _document_counts(rows: Rows, longest: int) -> tuple[np.ndarray, np.ndarray]:
-    """The keys of all runs of tokens, ascending, and the number of texts that each is in."""
-    found = []
-    for _, ids, mask in _batches(rows):
-        runs = list(run_keys(*real_tokens_first(ids, mask), longest))
-        keys = torch.cat([keys.masked_fill(~is_real, NO_TERM) for keys, is_real in runs], dim=1).int().numpy()
-        keys.sort(axis=1)
-        is_first = np.diff(keys, axis=1, prepend=-1) != 0
-        found.append(keys[is_first & (keys != NO_TERM)])
-    return np.unique(np.concatenate(found), return_counts=True)
-
-
-def _matrix(vote: TfidfVote, rows: Rows) -> csr_matrix:
-    """The values of the terms in each text, `[r, F]`."""
-    parts, order = [], []
+def _count_runs(rows: Rows, longest: int) -> tuple[np.ndarray, csr_matrix]:
+    """The keys `[F]`, ascending, of the runs of tokens in at least two texts; their counts in each text `[r, F]`."""
+    found, texts = [], []
     for indices, ids, mask in _batches(rows):
-        term, value = (x.numpy() for x in vote.find_terms(ids, mask))
-        row = np.broadcast_to(np.arange(len(term))[:, None], term.shape)
-        is_found = value > 0
-        cells = (value[is_found].astype(np.float64), (row[is_found], term[is_found]))
-        parts.append(csr_matrix(cells, shape=(len(term), len(vote.keys))))  # adds up the occurrences of a term
-        order.append(indices)
-    return vstack(parts).tocsr()[np.argsort(np.concatenate(order))]
+        for keys, is_real in run_keys(*real_tokens_first(ids, mask), longest):
+            found.append(keys[is_real].int().numpy())
+            texts.append(np.repeat(indices, is_real.sum(1).numpy()))
+    all_keys, columns = np.unique(np.concatenate(found), return_inverse=True)
+    cells = (np.ones(len(columns), dtype=np.float32), (np.concatenate(texts), columns))
+    counts = csr_matrix(cells, shape=(len(rows), len(all_keys)))  # adds up the occurrences
+    in_texts = counts.getnnz(0)
+    kept = np.flatnonzero(in_texts >= FEWEST_TEXTS)
+    if len(kept) > MOST_TERMS:
+        kept = np.sort(kept[np.argsort(-in_texts[kept], kind="stable")[:MOST_TERMS]])
+    return all_keys[kept], counts[:, kept]
+
+
+def _idf(counts: csr_matrix) -> tuple[np.ndarray, np.ndarray]:
+    """Which runs are terms, those in at least two texts, but not in all, `[F]`; the idf of each term."""
+    in_texts, r = counts.getnnz(0), counts.shape[0]
+    is_term = (in_texts >= FEWEST_TEXTS) & (in_texts < r)
+    return is_term, np.log((1 + r) / (1 + in_texts[is_term])) + 1
+
+
+def _values(counts: csr_matrix, idf: np.ndarray, sublinear: bool) -> csr_matrix:
+    """The values of the terms in each text, `[r, F]`, as in `TfidfVote`."""
+    values = counts.astype(np.float64)
+    if sublinear:
+        values.data = 1 + np.log(values.data)
+    return normalize(values @ diags(idf))
 
 
 # ------ logistic regression
@@ -162,28 +193,46 @@ def _scales(features: csr_matrix, is_class: np.ndarray) -> np.ndarray:
     return 0.5 + np.abs(ratios).max(1)
 
 
+def _fitted(
+    features: csr_matrix, labels: np.ndarray, k: int, class_weight: dict[int, float] | None, strengths: Sequence[float]
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Weights `[F, k]` and bias `[k]` for each strength."""
+    fit = _fit_classes if labels.ndim == 1 else _fit_labels
+    return fit(features, labels, k, class_weight, strengths)
+
+
 def _regressions(
-    features: csr_matrix, labels: np.ndarray, class_weight: dict[int, float] | None
-) -> Iterator[LogisticRegression]:
-    """One fit for each strength, each from the last one's weights."""
+    features: csr_matrix, labels: np.ndarray, class_weight: dict[int, float] | None, strengths: Sequence[float]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """
+    Coefficients `[1 or k, F]` and intercepts of a fit for each strength, each from the last one's. Of few long texts
+    as many numbers as texts have the same products as their many values, and so the same fit.
+    """
+    numbers, back = features, None
+    if len(labels) ** 2 < features.nnz:
+        squares, vectors = np.linalg.eigh((features @ features.T).toarray())
+        is_kept = squares > 1e-9
+        roots, vectors = np.sqrt(squares[is_kept]), vectors[:, is_kept]
+        numbers, back = vectors * roots, vectors / roots
     model = LogisticRegression(max_iter=1000, warm_start=True, class_weight=class_weight)
-    for strength in STRENGTHS:
-        yield model.set_params(C=strength).fit(features, labels)
+    for strength in strengths:
+        model.set_params(C=strength).fit(numbers, labels)
+        coefficients = model.coef_.copy() if back is None else (features.T @ (back @ model.coef_.T)).T
+        yield coefficients, model.intercept_.copy()
 
 
 def _fit_classes(
-    features: csr_matrix, labels: np.ndarray, k: int, class_weight: dict[int, float] | None
+    features: csr_matrix, labels: np.ndarray, k: int, class_weight: dict[int, float] | None, strengths: Sequence[float]
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Weights `[F, k]` and bias `[k]` for each strength, of one class per text."""
+    """As `_fitted`, of one class per text."""
     classes = np.unique(labels)
     bias = np.full(k, -CERTAIN)
     if len(classes) == 1:
         bias[classes] = CERTAIN
-        return [(np.zeros((features.shape[1], k)), bias)] * len(STRENGTHS)
+        return [(np.zeros((features.shape[1], k)), bias)] * len(strengths)
     scales = _scales(features, labels[:, None] == classes)
     found = []
-    for model in _regressions(features @ diags(scales), labels, class_weight):
-        coefficients, intercepts = model.coef_, model.intercept_
+    for coefficients, intercepts in _regressions(features @ diags(scales), labels, class_weight, strengths):
         if len(classes) == 2:  # the logit of the second is half of it up, that of the first half of it down
             coefficients, intercepts = (np.stack([-x[0], x[0]]) / 2 for x in (coefficients, intercepts))
         weight, shifted = np.zeros((features.shape[1], k)), bias.copy()
@@ -193,10 +242,10 @@ def _fit_classes(
 
 
 def _fit_labels(
-    features: csr_matrix, labels: np.ndarray, k: int, class_weight: dict[int, float] | None
+    features: csr_matrix, labels: np.ndarray, k: int, class_weight: dict[int, float] | None, strengths: Sequence[float]
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """As `_fit_classes`, of several labels per text: a regression for each; texts where a label is unknown omitted."""
-    found = [(np.zeros((features.shape[1], k)), np.zeros(k)) for _ in STRENGTHS]
+    found = [(np.zeros((features.shape[1], k)), np.zeros(k)) for _ in strengths]
     for label in range(k):
         is_known = labels[:, label] >= 0
         given, values = features[is_known], labels[is_known, label] > 0
@@ -205,9 +254,9 @@ def _fit_labels(
                 bias[label] = CERTAIN if len(values) and values.all() else -CERTAIN
             continue
         scales = _scales(given, values[:, None])
-        models = _regressions(given @ diags(scales), values, None)
-        for (weight, bias), model in zip(found, models, strict=True):
-            weight[:, label], bias[label] = model.coef_[0] * scales, model.intercept_[0]
+        models = _regressions(given @ diags(scales), values, None, strengths)
+        for (weight, bias), (coefficients, intercepts) in zip(found, models, strict=True):
+            weight[:, label], bias[label] = coefficients[0] * scales, intercepts[0]
     return found
 
 
@@ -227,16 +276,15 @@ def calibrated(terms: TfidfTerms, encoder: np.ndarray, linear: np.ndarray, expec
         expected: their classes `[r]`, or of several labels 0 and 1 `[r, k]`.
     """
     temperature = min(_TEMPERATURES, key=lambda temperature: log_loss(encoder / temperature, expected))
-    turned = log_softmax if expected.ndim == 1 else None
-    losses = []
-    for share in _SHARES:
-        if turned is not None:
-            both = np.logaddexp(
-                log_softmax(encoder / temperature, -1) + np.log(1 - share), log_softmax(linear, -1) + np.log(share)
-            )
-            losses.append(log_loss(both, expected))
-        else:
-            mean = (1 - share) * expit(encoder / temperature) + share * expit(linear)
-            losses.append(log_loss(np.log(mean) - np.log1p(-mean), expected))
+    one_label = expected.ndim == 1
+    losses = [log_loss(mixed(encoder / temperature, linear, share, one_label), expected) for share in _SHARES]
     share = float(_SHARES[int(np.argmin(losses))])
     return replace(terms, share=share, temperature=float(temperature))
+
+
+def mixed(encoder: np.ndarray, linear: np.ndarray, share: float, one_label: bool) -> np.ndarray:
+    """Logits `[r, k]` of the weighted mean of the probabilities of two models, as in `TfidfVote`."""
+    if one_label:
+        return np.logaddexp(log_softmax(encoder, -1) + np.log(1 - share), log_softmax(linear, -1) + np.log(share))
+    mean = (1 - share) * expit(encoder) + share * expit(linear)
+    return np.log(mean) - np.log1p(-mean)

@@ -59,9 +59,8 @@ class TaggingTask(Task[TaggingArguments]):
     cuts_inputs = True
     reads_spans = True
     advice = (
-        "Train longer, --num_train_epochs 30, or begin with what is pretrained: word vectors, "
-        "--embeddings_name_or_path VECTORS.txt --embeddings_mode vectors --config_overrides char_features=true, or a "
-        "model, --model_name_or_path bert-base-cased."
+        "word vectors, --embeddings_name_or_path VECTORS.txt --embeddings_mode vectors --config_overrides "
+        "char_features=true, or a model, --model_name_or_path bert-base-cased"
     )
     data_args: TaggingArguments
     data: TaggingData

@@ -156,8 +156,9 @@ class ClassificationArguments(TeacherArguments):
         "Kind of the labels; write multi_label_classification if a cell holds several separated by a comma, | or ;."
     )
     tfidf_vote: bool | None = flag(
-        "TF-IDF with logistic regression votes with the encoder, in one model; by default where no model, shape or "
-        "embeddings are named, or the named model has such a vote, which is then fitted to the new texts."
+        "true: an encoder is trained, and TF-IDF votes with it; false: an encoder alone. By default, where "
+        "no model, shape or embeddings are named, TF-IDF, with an encoder where held-out texts gain by it; a named "
+        "model keeps what it has, fitted to the new texts."
     )
     tfidf_baseline: bool = flag("Compare with TF-IDF and logistic regression, fitted in seconds.", True)
 

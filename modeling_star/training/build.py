@@ -42,7 +42,7 @@ _EMBEDDING_FIELDS = ("embedding_size", "backbone_config", "freeze_embeddings")
 # Fields that saving or loading changes, so that a resumed run may differ in them.
 _CHANGED_BY_SAVING = (
     *("transformers_version", "architectures", "auto_map", "dtype", "torch_dtype", "_name_or_path", "name_or_path"),
-    *("use_cache", "problem_type", "task_specific_params", "tfidf_terms", "tfidf_max_length"),
+    *("use_cache", "problem_type", "task_specific_params"),
 )
 # A new model that neither --model_type nor --config_name describes: configuration/models/star-plus-2.json.
 STAR_PLUS: dict[str, Any] = {
@@ -393,7 +393,7 @@ def _shape(fields: dict[str, Any]) -> dict[str, Any]:
     return {
         name: _shape(value) if isinstance(value, dict) else value
         for name, value in fields.items()
-        if name not in _CHANGED_BY_SAVING and not str(name).endswith("_token_id")
+        if name not in _CHANGED_BY_SAVING and not str(name).endswith("_token_id") and not str(name).startswith("tfidf")
     }
 
 

@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 # Shares above which a warning is printed. Most data sets have less; of ChnSentiCorp 28 % are repeated.
 _REPEATED, _UNKNOWN, _MOSTLY_UNKNOWN = 0.1, 0.3, 0.1
 _LONG, _TIMES_LONGER = 10_000, 50  # tokens of a row, and how many times those of half of the rows
+_TOO_LONG = 100_000  # tokens of a row, whatever the others have
 
 
 def is_finite(number: Any) -> bool:
@@ -72,7 +73,7 @@ def warn_about_majority(scores: np.ndarray, labels: np.ndarray, names: tuple[str
     if accuracy <= share < 1:
         logger.warning(
             f"{split}: the accuracy {accuracy:.3f} is not above the {share:.3f} of always predicting "
-            f"{names[counts.argmax()]!r}; the model has learned little. Train longer, or change --learning_rate."
+            f"{names[counts.argmax()]!r}; the model has learned little. Add rows, or train an encoder longer."
         )
 
 
@@ -116,7 +117,7 @@ def warn_about_tokens(
     ends = rows.offsets.to_numpy() - rows.offsets[0].as_py()
     lengths = np.diff(ends)
     median, longest = int(np.median(lengths)), int(lengths.argmax())
-    if lengths[longest] > max(_LONG, _TIMES_LONGER * median):
+    if lengths[longest] > min(max(_LONG, _TIMES_LONGER * median), _TOO_LONG):
         row = longest if numbers is None else numbers[longest]
         logger.warning(
             f"{split}: row {row + 1:,} has {lengths[longest]:,} tokens, and half of the rows at most {median:,}. The "

@@ -43,7 +43,7 @@ class Task(ABC, Generic[DataArgs]):
         reads_tables: whether `prepare` gets the rows of the files; a task of running text reads them itself.
         reads_spans: whether files with labelled spans of characters are read as words and tags.
         cuts_inputs: whether --max_seq_length also limits, or splits into windows, what is scored.
-        advice: what to change where a baseline is better.
+        advice: what is pretrained to begin with, where a baseline is better.
         held_out_together: the column whose equal values stay together when a validation split is held out.
 
     Attributes that `prepare` and `describe` set:
@@ -58,6 +58,8 @@ class Task(ABC, Generic[DataArgs]):
         saved_options: default arguments of this package's own inference call, saved in the model's configuration.
         usage_options: those of them that the call on the model card shows.
         sample_counts: facts about the training data for all_results.json.
+        why_untrained: why no gradient trains the model, which `complete` fits; `None`: one does.
+        closing: a last line of the run.
 
     Attributes that building sets:
         new_parameters: those of the last model built that were not saved; `None`: it is new.
@@ -73,6 +75,8 @@ class Task(ABC, Generic[DataArgs]):
     cuts_inputs: bool = False
     advice: str = ""
     held_out_together: str | None = None
+    why_untrained: str | None = None
+    closing: str | None = None
     _baselines: dict[str, float] | None = None
     data: Any
     metrics: Any
@@ -124,8 +128,17 @@ class Task(ABC, Generic[DataArgs]):
         """Set what is special about the task's trainer, before it trains or scores."""
         return
 
-    def complete(self, trainer: Any) -> None:
-        """Add to the trained model what no gradient trains, before it is saved."""
+    @property
+    def builder(self) -> "Task":
+        """The task by whose arguments tokenizer and model are built."""
+        return self
+
+    def complete(self, trainer: Any, seconds: float) -> dict[str, Any]:
+        """Add to the model, trained for some seconds, what no gradient trains; returns more results of the run."""
+        return {}
+
+    def refit(self, trainer: Any) -> None:
+        """Fit that to all labelled rows, once the validation split is scored and before the model is saved."""
         return
 
     def calibrate(self, trainer: Any) -> None:
@@ -154,11 +167,12 @@ class Task(ABC, Generic[DataArgs]):
         """What validation scores above the baselines hide."""
         return None
 
-    def compare(self, training: TrainingArguments, results: dict[str, Any]) -> dict[str, str]:
+    def compare(self, trainer: Any, results: dict[str, Any]) -> dict[str, str]:
         """
         Compare a model that was trained and scored with the task's baselines, whose scores are computed once for all
         seeds and added to `results`; returns Markdown sections for the card, by heading.
         """
+        training = trainer.args
         if self._baselines is None:
             self._baselines = self.baselines(training)
         results |= self._baselines
@@ -168,7 +182,12 @@ class Task(ABC, Generic[DataArgs]):
             kind, score = best
             below = f"the {metric} {own:.3f} is below the {score:.3f} of a baseline ({BASELINES[kind]})"
             if reason := below if own < score else self.weakness(results):
-                logger.warning(f"validation: {reason}. {self.advice}")
+                losses = [log["eval_loss"] for log in trainer.state.log_history if "eval_loss" in log]
+                may_fall = bool(losses) and losses[-1] == min(losses)
+                given = self.model_args.model_name_or_path or self.model_args.embeddings_name_or_path
+                start = "" if given or not self.advice else f", or begin with what is pretrained: {self.advice}"
+                rate = "train longer, or change --learning_rate" if may_fall else "change --learning_rate"
+                logger.warning(f"validation: {reason}; {rate}{start}.")
         lines = baseline_lines(results, metric)
         return {"Baseline": "\n".join(f"- {line}" for line in lines)} if lines else {}
 

@@ -338,6 +338,29 @@ def test_lines_are_piped(monkeypatch: pytest.MonkeyPatch) -> None:
         texts_of("-")
 
 
+def test_the_only_line_of_names_that_may_be_a_text_is_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert texts_of(written(tmp_path / "b.csv", "text\nA film.\n")) == ["A film."]
+    assert not caplog.records
+    assert texts_of(written(tmp_path / "c.csv", "Comments\nA film.\n")) == ["A film."]
+    assert "--column_names text" in caplog.text
+    assert texts_of(tmp_path / "c.csv", column_names=["text"]) == ["Comments", "A film."]
+
+
+def test_repeated_names_of_columns_are_shown(
+    load: Callable[..., DatasetDict], caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = load(train=("train.csv", "text,label,text\na,b,c\n"))["train"]
+    assert rows.column_names[:3] == ["text", "label", "text.1"]
+    assert "text.1" in caplog.text
+
+
+def test_a_text_whose_spans_are_null_was_not_annotated(tmp_path: Path) -> None:
+    rows = [{"text": "Ann ran", "entities": [[0, 3, "PER"]]}, {"text": "Bo ran", "entities": None}]
+    path = written(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows * 2))
+    splits = load_splits(files={"train": path}, with_spans=True)
+    assert len(splits["train"]) == 2
+
+
 @pytest.mark.parametrize(("name", "text"), [("a.txt", "one\n\nthree\n"), ("a.csv", 'text,n\none,1\n"",2\nthree,3\n')])
 def test_texts_have_the_numbers_of_their_rows_where_some_are_left_out(tmp_path: Path, name: str, text: str) -> None:
     assert list(read_texts(written(tmp_path / name, text))) == [(0, "one"), (2, "three")]

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from reference import tfidf_logits
 from torch import Tensor
 from torch_modes import compiled
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
+from transformers.utils import logging
 
 from modeling_star import StarTransformerConfig
+from modeling_star.models import heads
 from modeling_star.models.sorted_keys import binary_search
 from modeling_star.models.token_runs import PRIME, TfidfTerms, TfidfVote, real_tokens_first, run_keys
 
@@ -57,6 +60,7 @@ def some_terms(
 
 def voter(terms: TfidfTerms, **options: Any) -> TfidfVote:
     fields = {"tfidf_terms": len(terms.keys), "tfidf_max_length": terms.max_length}
+    fields["tfidf_sublinear"] = terms.sublinear
     return TfidfVote.from_terms(terms, StarTransformerConfig(num_labels=terms.weight.shape[1], **fields, **options))
 
 
@@ -103,15 +107,17 @@ def test_logits_equal_the_reference(mask: Tensor, seed: int) -> None:
     torch.testing.assert_close(actual, torch.stack(rows))
 
 
-def test_values_are_those_of_scikit_learn() -> None:
+@pytest.mark.parametrize("sublinear", [True, False])
+def test_values_are_those_of_scikit_learn(sublinear: bool) -> None:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     texts = [[4, 7, 7, 7, 2], [2, 4, 4], [9, 7, 2, 9]]
-    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+")
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=sublinear, token_pattern=r"\w+")
     expected = vectorizer.fit_transform([" ".join(map(str, text)) for text in texts]).toarray()
     runs = [tuple(map(int, name.split())) for name in vectorizer.get_feature_names_out()]
     keys, order = keys_of(runs).sort()
-    terms = TfidfTerms(keys, torch.from_numpy(vectorizer.idf_)[order], torch.eye(len(runs)), torch.zeros(len(runs)))
+    weight, bias = torch.eye(len(runs)), torch.zeros(len(runs))
+    terms = TfidfTerms(keys, torch.from_numpy(vectorizer.idf_)[order], weight, bias, sublinear=sublinear)
     for row, text in enumerate(texts):
         values = voter(terms).logits(torch.tensor([text]), None)[0]
         torch.testing.assert_close(values, torch.from_numpy(expected[row]).float()[order])
@@ -144,6 +150,36 @@ def test_training_sees_the_encoder_alone_and_evaluation_the_vote() -> None:
     torch.testing.assert_close(model.classifier.vote(alone, **inputs), voted)
     model.set_tfidf(None)
     assert torch.equal(model.eval()(**inputs).logits, alone)
+    assert model.config.tfidf_terms == 0
+
+
+def test_terms_alone_classify_without_the_encoder(tmp_path: Path) -> None:
+    model, ids = voting_model(), torch.tensor([[4, 7, 7, 2]])
+    model.set_tfidf(replace(some_terms(SOME_RUNS)[0], share=1.0, sublinear=False))
+    model.model.forward = None
+    expected = model.classifier.vote.logits(ids, None)
+    assert torch.equal(model(ids).logits, expected)
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    assert torch.equal(loaded(ids).logits, expected)
+    assert loaded.train()(ids).logits.requires_grad
+
+
+def test_training_a_model_with_terms_warns_once(caplog: pytest.LogCaptureFixture) -> None:
+    model, ids = voting_model().train(), torch.tensor([[4, 7, 7, 2]])
+    logging.get_logger("transformers").propagate = True
+    heads.logger.warning_once.cache_clear()
+    for _ in range(2):
+        model(ids, labels=torch.tensor([1])).loss.backward()
+    assert "set_tfidf(None)" in "".join(caplog.messages)
+    assert len(caplog.messages) == 1
+
+
+def test_a_new_head_has_no_terms_of_other_labels(tmp_path: Path) -> None:
+    voting_model().save_pretrained(tmp_path)
+    options = {"num_labels": 5, "ignore_mismatched_sizes": True}
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path, **options)
+    assert model.classifier.vote is None
     assert model.config.tfidf_terms == 0
 
 

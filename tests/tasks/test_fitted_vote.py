@@ -25,6 +25,9 @@ from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.tasks.tfidf_terms import calibrated, fit_terms, linear_logits, log_loss
 
 
+NOTHING = tuple(torch.zeros(0) for _ in range(4))
+
+
 def some_texts(count: int, seed: int, kinds: int = 2) -> tuple[list[list[int]], np.ndarray]:
     """Ids of texts, in which each class prefers tokens and pairs of tokens of its own."""
     chance = random.Random(seed)
@@ -38,14 +41,18 @@ def some_texts(count: int, seed: int, kinds: int = 2) -> tuple[list[list[int]], 
 
 
 @pytest.mark.parametrize("kinds", [2, 3])
-def test_the_fit_is_that_of_scikit_learn_on_its_own_features(kinds: int) -> None:
-    (train, labels), (validation, expected) = some_texts(90, 0, kinds), some_texts(30, 1, kinds)
-    terms = fit_terms(train, labels, validation, expected, kinds, 2)
+@pytest.mark.parametrize("sublinear", [True, False])
+@pytest.mark.parametrize("length", [1, 12], ids=["few values", "many values"])
+def test_the_fit_is_that_of_scikit_learn_on_its_own_features(kinds: int, sublinear: bool, length: int) -> None:
+    train, labels = some_texts(90, 0, kinds)
+    train = [text * length for text in train]
+    terms = fit_terms(train, labels, kinds, 2, like=TfidfTerms(*NOTHING, sublinear=sublinear, strength=3.0))
 
     vectorizer = TfidfVectorizer(
-        ngram_range=(1, 2), sublinear_tf=True, min_df=2, max_df=len(train) - 1, token_pattern=r"\d+"
+        ngram_range=(1, 2), sublinear_tf=sublinear, min_df=2, max_df=len(train) - 1, token_pattern=r"\d+"
     )
     features = vectorizer.fit_transform([" ".join(map(str, text)) for text in train])
+    validation, expected = some_texts(30, 1, kinds)
     held_out = vectorizer.transform([" ".join(map(str, text)) for text in validation])
     assert len(terms.keys) == features.shape[1]
     has_term = features.toarray() > 0
@@ -54,29 +61,34 @@ def test_the_fit_is_that_of_scikit_learn_on_its_own_features(kinds: int) -> None
         inside, outside = (has_term[labels == label].sum(0) + 1, has_term[labels != label].sum(0) + 1)
         ratios.append(np.abs(np.log(inside / inside.sum()) - np.log(outside / outside.sum())))
     scale = 0.5 + np.max(ratios, axis=0)
-    fits = [
-        LogisticRegression(C=strength, max_iter=1000).fit(features.multiply(scale), labels)
-        for strength in tfidf_terms.STRENGTHS
-    ]
-    probabilities = [fit.predict_proba(held_out.multiply(scale)) for fit in fits]
-    losses = [-np.log(each[np.arange(len(expected)), expected]).mean() for each in probabilities]
+    fit = LogisticRegression(C=3.0, max_iter=1000).fit(features.multiply(scale), labels)
     found = softmax(linear_logits(terms, validation), axis=-1)
-    assert found == pytest.approx(probabilities[int(np.argmin(losses))], abs=0.01)
+    assert found == pytest.approx(fit.predict_proba(held_out.multiply(scale)), abs=0.01)
     assert (found.argmax(1) == expected).mean() > 0.7
+
+
+def test_cross_validation_chooses_the_settings_with_the_least_loss_on_held_out_texts() -> None:
+    (train, labels), (held_out, expected) = some_texts(200, 0), some_texts(400, 1)
+    settings = [(sublinear, strength) for sublinear in (True, False) for strength in tfidf_terms.STRENGTHS]
+    fits = [
+        fit_terms(train, labels, 2, 2, like=TfidfTerms(*NOTHING, sublinear=sublinear, strength=strength))
+        for sublinear, strength in settings
+    ]
+    losses = [log_loss(linear_logits(terms, held_out), expected) for terms in fits]
+    chosen = fit_terms(train, labels, 2, 2)
+    loss = losses[settings.index((chosen.sublinear, chosen.strength))]
+    assert loss < min(losses) + 0.3 * (max(losses) - min(losses))
 
 
 def test_several_labels_have_a_regression_each() -> None:
     (train, classes), (validation, expected) = some_texts(90, 0, 3), some_texts(30, 1, 3)
 
-    def labels_of(classes: np.ndarray) -> np.ndarray:
-        rows = np.zeros((len(classes), 5))
-        rows[:, 0], rows[:, 1], rows[:, 2] = classes == 0, classes != 1, -100
-        rows[:, 3], rows[:, 4] = 0, 1
-        rows[::3, 2] = classes[::3] == 2
-        rows[1::3, 2] = classes[1::3] == 2
-        return rows
-
-    terms = fit_terms(train, labels_of(classes), validation, labels_of(expected), 5, 2)
+    rows = np.zeros((len(classes), 5))
+    rows[:, 0], rows[:, 1], rows[:, 2] = classes == 0, classes != 1, -100
+    rows[:, 3], rows[:, 4] = 0, 1
+    rows[::3, 2] = classes[::3] == 2
+    rows[1::3, 2] = classes[1::3] == 2
+    terms = fit_terms(train, rows, 5, 2)
     found = expit(linear_logits(terms, validation))
     assert ((found[:, 0] > 0.5) == (expected == 0)).mean() > 0.7
     assert ((found[:, 1] > 0.5) == (expected != 1)).mean() > 0.7
@@ -89,7 +101,7 @@ def test_an_encoder_that_is_too_certain_is_cooled_and_has_its_share(several: boo
     generator = np.random.default_rng(0)
     truth = generator.integers(0, 2, 400)
     expected = np.stack([1 - truth, truth], 1) if several else truth
-    terms = TfidfTerms(*(torch.zeros(0) for _ in range(4)))
+    terms = TfidfTerms(*NOTHING)
 
     def logits(accuracy: float, size: float) -> np.ndarray:
         right = np.where(generator.random(400) < accuracy, 1, -1) * (2 * truth - 1)
@@ -136,7 +148,7 @@ def terms_in(folder: Path) -> int:
 def test_a_run_without_a_shape_saves_a_vote_and_training_it_again_fits_it_again(
     result_of: Callable[..., tuple[Path, dict[str, Any]]],
 ) -> None:
-    folder, results = result_of("first", rows_of("text"))
+    folder, results = result_of("first", rows_of("text"), "--tfidf_vote=true")
     assert terms_in(folder) > 5
     assert results["test_accuracy"] == 1.0
     model, tokenizer = (auto.from_pretrained(folder) for auto in (AutoModelForSequenceClassification, AutoTokenizer))
@@ -160,7 +172,7 @@ def test_a_run_without_a_shape_saves_a_vote_and_training_it_again_fits_it_again(
         ([], rows_of("sentence1", "sentence2"), False),
         ([], rows_of("text", label=lambda word: len(word) + 0.5 * (word == "dull")), False),
         (["--tfidf_vote=true", "--validation_fraction=0"], rows_of("text"), False),
-        ([], rows_of("text", label=lambda word: [word, "text"]), True),
+        (["--tfidf_vote=true"], rows_of("text", label=lambda word: [word, "text"]), True),
     ],
     ids=["shape", "asked", "pairs", "regression", "no validation", "several labels"],
 )
@@ -169,6 +181,39 @@ def test_who_votes_follows_from_arguments_and_data(
 ) -> None:
     folder, _ = result_of("run", rows, *given)
     assert (terms_in(folder) > 0) == votes
+
+
+@pytest.mark.parametrize(
+    ("given", "rows"),
+    [([], 60), (["--model_type=tfidf"], 60), (["--validation_fraction=0"], 60), ([], 2400)],
+    ids=["few rows", "asked", "no validation", "an encoder that adds nothing"],
+)
+def test_tfidf_classifies_alone(
+    result_of: Callable[..., tuple[Path, dict[str, Any]]], given: list[str], rows: int
+) -> None:
+    folder, results = result_of("alone", rows_of("text") * (rows // 60), "--learning_rate=0", *given)
+    assert json.loads((folder / "config.json").read_text())["tfidf_alone"]
+    assert results["test_accuracy"] == 1.0
+    assert (folder / "README.md").is_file()
+    assert ("train_loss" in results) == (rows > 60)
+    # Trained further it is fitted to the new texts, with its tokens.
+    turned = rows_of("text", label=lambda word: {"dull": "fine", "fine": "dull"}[word])
+    again, results = result_of("again", turned, f"--model_name_or_path={folder}")
+    assert json.loads((again / "config.json").read_text())["tfidf_alone"]
+    assert results["test_accuracy"] == 1.0
+
+
+def test_the_held_out_rows_are_scored_before_they_are_learnt(
+    result_of: Callable[..., tuple[Path, dict[str, Any]]],
+) -> None:
+    # The class of a text follows from nothing, so that only texts that were learnt are known.
+    chance = random.Random(0)
+    rows = [{"text": f"a{n} a{n} b{n % 30} c{n % 17}", "label": chance.choice("xy")} for n in range(60)]
+    folder, results = result_of("run", [*rows, *rows[:2]], "--tokenizer_kind=character")
+    assert results["eval_accuracy"] < 0.8
+    texts = [row["text"] for row in rows]
+    found = StarClassifier.load(folder).predict(texts)
+    assert np.mean(found == [row["label"] for row in rows]) > 0.9
 
 
 def test_the_estimator_votes_and_its_pickle_does(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,5 @@
 """The tasks: how flags reach data and model, saved models and tokenizers, reports, and what a run is compared with."""
 
-import json
 import random
 import re
 from collections import Counter
@@ -12,32 +11,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import save_file as save_arrays
 from script_samples import read_rows, write_rows, write_typeless_tokenizer
 from seqeval.metrics import f1_score
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
 from task_samples import ROWS, TINY, Parsed, parts_of, trainer_of
 from transformers import (
     AutoTokenizer,
     PreTrainedTokenizerFast,
-    TrainingArguments,
     pipeline,
 )
 
 from modeling_star import StarTransformerConfig, StarTransformerForTokenClassification
 from modeling_star.data.readers import read_file
 from modeling_star.data.tokenizers import train_tokenizer
-from modeling_star.errors import UserError
 from modeling_star.evaluation.reports import score_lines
-from modeling_star.files import MANIFEST, write_manifest
 from modeling_star.inference import Predictor
-from modeling_star.inference.tfidf import NUMBERS, TERMS
 from modeling_star.runs.run import load_task, run_once
 from modeling_star.tasks.question_answering import ReadingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.tasks.tagging_baseline import EntityDictionary
-from modeling_star.tasks.tfidf import run_tfidf
 from modeling_star.tasks.token_classification import TaggingTask
 from modeling_star.training.task import Task
 
@@ -92,48 +83,22 @@ def test_equal_texts_are_held_out_together(task_of: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("letters", ["Latin", "Chinese"])
 def test_a_saved_tfidf_model_is_a_classifier_that_predicts_the_same(
-    letters: str, task_of: Callable[..., Any], tmp_path: Path
+    letters: str, parsed: Callable[..., Parsed], tmp_path: Path
 ) -> None:
     words = {"Latin": ["good film", "bad plot", "so so, Mary"], "Chinese": ["好电影", "坏剧情", "还行吧"]}[letters]
     rows = write_rows(tmp_path / "rows.jsonl", [{"text": word, "label": word[0]} for word in words * 4])
     files = [f"--{split}_file={rows}" for split in ("train", "validation", "test")]
     folder = tmp_path / "run"
-    run_tfidf(task_of(ClassificationTask, *files), TrainingArguments(str(folder), report_to="none", do_predict=True))
+    *groups, training = parsed(ClassificationTask, *files, "--model_type=tfidf", "--report_to=none")
+    training.output_dir = str(folder)
+    results = run_once(load_task(ClassificationTask, *groups), training)
+    assert results["eval_accuracy"] == results["test_accuracy"] == 1
     predictions = read_rows(folder / "report" / "predictions_test.jsonl")
     found = Predictor(folder).predict([row["text"] for row in predictions])
     assert [each[0]["label"] for _, each in found] == [row["predicted"] for row in predictions]
     assert [each[0]["score"] for _, each in found] == pytest.approx([row["score"] for row in predictions], abs=1e-4)
     classifier = pipeline("text-classification", str(folder))
     assert classifier(words)[0]["score"] == pytest.approx(found[0][1][0]["score"], abs=1e-6)
-
-
-@pytest.fixture
-def earlier_tfidf(tmp_path: Path) -> tuple[Path, TfidfVectorizer, LogisticRegression]:
-    """A model as version 0.2 saved it, and what it was made of."""
-    texts = ["good film", "bad plot", "good plot", "bad film"] * 3
-    vectorizer = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b", sublinear_tf=True)
-    regression = LogisticRegression().fit(vectorizer.fit_transform(texts), [1, 0, 1, 0] * 3)
-    options = {name: vectorizer.get_params()[name] for name in ("analyzer", "ngram_range", "token_pattern")}
-    numbers = {"idf": vectorizer.idf_, "weights": regression.coef_, "bias": regression.intercept_}
-    save_arrays({**numbers, "classes": regression.classes_}, tmp_path / NUMBERS)
-    terms = vectorizer.get_feature_names_out().tolist()
-    content = {"labels": ["no", "yes", "never"], "vectorizer": options, "terms": terms}
-    (tmp_path / TERMS).write_text(json.dumps(content), encoding="utf-8")
-    write_manifest(tmp_path, (TERMS, NUMBERS))
-    return tmp_path, vectorizer, regression
-
-
-def test_a_tfidf_model_of_an_earlier_version_predicts(earlier_tfidf: tuple[Path, Any, Any]) -> None:
-    folder, vectorizer, regression = earlier_tfidf
-    [(_, found)] = Predictor(folder).predict(["good film, bad plot"])
-    (no, yes) = regression.predict_proba(vectorizer.transform(["good film, bad plot"]))[0].tolist()
-    assert {each["label"]: each["score"] for each in found} == pytest.approx({"no": no, "yes": yes, "never": 0})
-    (folder / TERMS).write_text((folder / TERMS).read_text().replace('"terms": [', '"terms": ["one more",'))
-    for name, message in ((MANIFEST, "as it was written"), (NUMBERS, "two runs"), (None, "without its model")):
-        with pytest.raises(UserError, match=message):
-            Predictor(folder).predict(["good"])
-        if name is not None:
-            (folder / name).unlink()
 
 
 # The saved tokenizer

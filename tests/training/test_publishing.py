@@ -221,12 +221,6 @@ def test_branch_token_and_privacy_reach_the_hub(tmp_path: Path, monkeypatch: pyt
     assert [given[name] for name in names] == ["a/b", "dev", "hf_x", True, "End of training"]
 
 
-def test_a_tfidf_model_is_not_published(tmp_path: Path) -> None:
-    (tmp_path / "tfidf.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(UserError, match="TF-IDF"):
-        publishing.files_to_share(tmp_path)
-
-
 def test_stray_files_and_links_are_not_uploaded(tmp_path: Path) -> None:
     run, elsewhere = tmp_path / "run", tmp_path / "secret.md"
     elsewhere.touch()

@@ -289,7 +289,8 @@ class JsonRows:
             )
         )
         words = [Span(t["start"], t["end"], "word", t.get("text")) for t in tokens] if has_offsets else None
-        yield Document(name, text, None if is_rejected(item) else spans, words)
+        is_open = self.spans in item and cell is None
+        yield Document(name, text, None if is_open or is_rejected(item) else spans, words)
 
 
 def _spans(cell: Iterable[Any], text: str) -> Iterator[Span]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 _ROWS_INSPECTED = 50
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+_COPY = re.compile(r"(.+)\.\d+")  # the name of a later column with a name that an earlier one has
 _EXCEL = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)  # the line before the header that tells Excel the separator
 _DECIMALS = re.compile(r"\d,\d")
 
@@ -69,6 +70,12 @@ def has_columns(file: DataFile, column_names: Sequence[str]) -> bool:
     return len(first) == len(column_names) and not are_known(first, column_names)
 
 
+def only_column(file: DataFile) -> str | None:
+    """The cell of the first line of a file with one column."""
+    first = next(_rows(file.head, file.found, None))
+    return first[0] if len(first) == 1 else None
+
+
 def _open(file: DataFile) -> tuple[list[str], Iterator[list[str]]]:
     """The names of the columns, and the rows; a dialect that is not the usual one of the ending is shown."""
     dialect: Dialect = file.found
@@ -77,7 +84,10 @@ def _open(file: DataFile) -> tuple[list[str], Iterator[list[str]]]:
     if dialect.escape:
         logger.warning("%s has quotation marks escaped by backslashes, which are removed.", file.path)
     rows = _rows(file.head, dialect, file.options.column_names)
-    return next(rows), rows
+    names = next(rows)
+    if repeated := [name for name in names if (copy := _COPY.fullmatch(name)) and copy[1] in names]:
+        logger.warning("%s has several columns of one name: the later ones are %s.", file.path, ", ".join(repeated))
+    return names, rows
 
 
 def _rows(head: Head, dialect: Dialect, column_names: Sequence[str] | None) -> Iterator[list[str]]:
