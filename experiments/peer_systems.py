@@ -504,17 +504,15 @@ def load_converted(dtype: Literal["bfloat16"] | None, folder: Path) -> Predict:
 
 
 def train_ours(flags: Sequence[str], job: Job) -> None:
-    """README's commands: 5 epochs for texts, 10 for tags."""
+    """README's commands."""
     files: list[str] = []
     for split in ("train", "validation"):
         path = job.folder / f"{split}.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in job.read(split)), encoding="utf-8")
         files += [f"--{split}_file", str(path)]
-    kind, epochs = ("tag", "10") if "tags" in job.read("train")[0] else ("classify", "5")
-    flags = [flag.replace("MINILM", job.start) for flag in flags]
-    usual = [] if "tfidf" in flags else ["--num_train_epochs", epochs]
+    command = ["tag", "--num_train_epochs", "10"] if "tags" in job.read("train")[0] else ["classify"]
     output = ["--output_dir", str(job.folder / "model"), "--seed", str(job.seed)]
-    subprocess.run([sys.executable, "-m", "modeling_star", kind, *files, *usual, *output, *flags], check=True)
+    subprocess.run([sys.executable, "-m", "modeling_star", *command, *files, *output, *flags], check=True)
 
 
 def load_ours(folder: Path) -> Predict:
@@ -569,7 +567,6 @@ SYSTEMS = {
     "converted-bfloat16": served("converted, bfloat16", "ours", train_converted, partial(load_converted, "bfloat16")),
     "classify": System("ours: default", "ours", partial(train_ours, []), load_ours, ALL),
     "tfidf": System("ours: TF-IDF", "ours", partial(train_ours, ["--model_type", "tfidf"]), load_ours, seeds=False),
-    "pretrained": System("ours: pretrained", "ours", partial(train_ours, ["--pretrained", "MINILM"]), load_ours, ALL),
 }
 
 
