@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+import peers
+
 from harness.results_page import (
     column_title,
     intervals,
     picture_name,
     read_cells,
 )
+from harness.stored_runs import RunFile
 from harness.tables import Table
 from modeling_star.evaluation.reports import new_figure, save_figure
 
@@ -16,7 +19,8 @@ def write_pictures(tables: Path, results: Path, folder: Path) -> list[Path]:
     """Draw the differences of every setting that has any, a mark for the difference, a line for its 95 % interval."""
     begun = Table.begun(tables, results)
     made = [_draw(table, setting, results, folder) for table in begun for setting in table.settings]
-    return [picture for picture in made if picture is not None]
+    others = RunFile(results / "peers.jsonl").read_all("*/*-seed*")
+    return [picture for picture in (*made, peers.draw(others, folder) if others else None) if picture is not None]
 
 
 def _draw(table: Table, setting: str, results: Path, folder: Path) -> Path | None:

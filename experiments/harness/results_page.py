@@ -12,10 +12,19 @@ from typing import Any
 
 import masked_summation
 import numpy as np
+import peers
 
 from harness import ensembles
 from harness.launching import USUAL, ran_on_gpu
-from harness.stored_runs import ON_GPU, are_of_other_rows, count_rows, read_counts, training_minutes, write_counts
+from harness.stored_runs import (
+    ON_GPU,
+    RunFile,
+    are_of_other_rows,
+    count_rows,
+    read_counts,
+    training_minutes,
+    write_counts,
+)
 from harness.table_runs import FinishedRuns
 from harness.tables import Configuration, Table
 from modeling_star.errors import UserError
@@ -191,7 +200,7 @@ class SettingResults:
 def write_page(tables: Path, results: Path, page: Path) -> None:
     """Write the page of each table that has a finished run, in `PAGES` beside `page`."""
     begun = list(Table.begun(tables, results))
-    others = [name for name in (SUMMATION, "tfidf_vote") if (results / f"{name}.jsonl").is_file()]
+    others = [name for name in (SUMMATION, "peers", "tfidf_vote") if (results / f"{name}.jsonl").is_file()]
     if not begun and not others:
         raise UserError(
             f"{results} holds no finished run of a table in {tables}, and nothing is written. Name its folder and its "
@@ -216,6 +225,10 @@ def write_page(tables: Path, results: Path, page: Path) -> None:
     if SUMMATION in others:
         masked_summation.write_report(results / f"{SUMMATION}.jsonl", page.parent / SUMMATION)
         text += f"\nMasked summation, Table 6 and Figure 3: [its page]({SUMMATION}/results.md).\n"
+    if "peers" in others:
+        sections = peers.sections(RunFile(results / "peers.jsonl").read_all())
+        write_text(page.parent / PAGES / "peers.md", "\n".join(sections))
+        text += f"\nOther packages on the same files: [their page]({PAGES}/peers.md).\n"
     if "tfidf_vote" in others:
         write_text(page.parent / PAGES / "tfidf_vote.md", "\n".join(ensembles.page_sections(results)) + "\n")
         text += f"\nEnsembles of TF-IDF and an encoder: [their page]({PAGES}/tfidf_vote.md).\n"

@@ -38,7 +38,7 @@ def test_the_committed_pages_are_what_results_give(tmp_path: Path, monkeypatch: 
         assert (tmp_path / page).read_bytes() == (ours / page).read_bytes(), page
     # The notes of closed studies are written by hand; test_closed_studies.py compares them with their runs.
     assert {path.relative_to(ours) for path in (ours / "pages").iterdir()} - pages == {Path("pages/notes.md")}
-    assert len(pages) == len(list(Table.begun(tables, results))) + 3
+    assert len(pages) == len(list(Table.begun(tables, results))) + 4
     texts = [path.read_text(encoding="utf-8") for path in Path("experiments/pages").iterdir()]
     shown = {name for text in texts for name in re.findall(r"]\(\.\./pictures/(.*)\)", text)}
     assert shown == {path.name for path in Path("experiments/pictures").iterdir()}
