@@ -268,8 +268,7 @@ void rows_times_panel(const T* a, int64_t lda, const T* b, int64_t depth, const 
       vf column[V];
 #pragma GCC unroll 8
       for (int j = 0; j < V; j++) column[j] = load(b + j * W);
-      __builtin_prefetch(b + depth * PANEL);
-      __builtin_prefetch(b + depth * PANEL + W);
+      for (int j = 0; W == 16 && j < V; j++) __builtin_prefetch(b + depth * PANEL + j * W);
 #pragma GCC unroll 16
       for (int i = 0; i < M; i++) {
         vf x = splat(a[i * lda + k]);
