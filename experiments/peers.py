@@ -63,6 +63,7 @@ SETS = {
 }
 SERVED = [name for name, system in SYSTEMS.items() if name == "minilm" or system.base]
 REFERENCE = "pytorch-bfloat16"
+COLD = "one text, cold"
 SHAPES = ("1x32", "32x128", "8x512", "1x8192")
 TIMED_ROWS = {"books": 128, "polarity": 64}  # of a file; of the others 512
 CLASSES = (129, 256, 512)
@@ -255,7 +256,7 @@ def speed(options: argparse.Namespace) -> None:
             file = options.data / SETS[name][1] / "test.jsonl.gz"
             requests: dict[str, dict[str, Any]] = {name: {"file": file, "rows": TIMED_ROWS.get(name, 512)}}
             if name == "sst2":
-                requests["one text, cold"] = {"inputs": [read_rows(file)[0]["text"]]}
+                requests[COLD] = {"inputs": [read_rows(file)[0]["text"]]}
                 requests |= {shape: {"shape": [*map(int, shape.split("x"))]} for shape in SHAPES}
             for title, request in requests.items():
                 long = "shape" in request and request["shape"][1] > LONGEST
@@ -349,7 +350,7 @@ def sections(stored: dict[str, dict[str, Any]]) -> Iterator[str]:
         yield markdown_table(["", "score", "labels that differ", *classes], rows) + "\n"
     timed = {key.split("/", 1)[1]: run for key, run in stored.items() if key.startswith("speed/")}
     for threads in sorted({key.split("/")[1] for key in timed}):
-        titles = sorted({key.split("/")[0] for key in timed if key.split("/")[1] == threads})
+        titles = [title for title in (*SETS, COLD, *SHAPES) if f"{title}/{threads}/{REFERENCE}" in timed]
         turns = {len(run["cpu"]) for run in timed.values()}
         yield SPEED.format(turns=f"{min(turns)} to {max(turns)}") if threads == "1" else ""
         yield f"### {threads} thread{'s' if threads != '1' else ''}\n"
@@ -357,7 +358,7 @@ def sections(stored: dict[str, dict[str, Any]]) -> Iterator[str]:
             [SYSTEMS[system].title, *(ratios(timed, f"{title}/{threads}", system) for title in titles)]
             for system in SERVED
         ]
-        yield markdown_table(["", *titles], rows) + "\n"
+        yield markdown_table(["", *(SETS[x][0] if x in SETS else x for x in titles)], rows) + "\n"
 
 
 def grouped(stored: dict[str, dict[str, Any]]) -> dict[str, dict[str, list[dict[str, Any]]]]:
