@@ -57,7 +57,7 @@ def check_random_texts(name: str, encoder: PreTrainedModel, model: PreTrainedMod
 
 def compare_predictions(encoder: SavedModel, folder: str, texts: Sequence[Text], radius: int) -> Iterator[str]:
     """Lines about the predictions of an encoder in float32 by PyTorch, and those of what was made of it."""
-    original = Predictor(encoder, dtype="float32")
+    original = Predictor(encoder, dtype="float32", batch_size=8)  # larger ones pad more, and gain nothing on a CPU
     original.instructions = None
     expected, speed = _timed(original, texts)
     yield f"{encoder.name}, float32, PyTorch: {speed:.1f} texts per second"
