@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from peer_systems import SYSTEMS, Job, batches_by_length, encoder_predict, read_rows, train_minilm
 from peers import HERE, differing, frontier
 from script_samples import write_bert
-from transformers import AutoTokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +38,16 @@ def test_a_system_trains_and_answers_in_processes_of_their_own(data: Path, tmp_p
     assert second.keys() == {"cpu", "wall", "process", "megabytes"}
 
 
-def test_a_fine_tuned_encoder_predicts_what_it_learnt(data: Path, tmp_path: Path) -> None:
+def test_a_fine_tuned_encoder_answers_by_its_trained_weights(data: Path, tmp_path: Path) -> None:
     start = write_bert(tmp_path / "bert", [row["text"] for row in read_rows(data / "train.jsonl.gz")])
     (tmp_path / "model").mkdir()
     train_minilm(Job(data, tmp_path / "model", seed=1, start=str(start), rows=0))
-    predict = SYSTEMS["minilm"].load(tmp_path / "model")
-    assert set(predict(["a good film", "a bad film 3"])) <= {"good", "bad"}
+    before, model = (AutoModelForSequenceClassification.from_pretrained(x) for x in (start, tmp_path / "model"))
+    assert not torch.equal(before.get_input_embeddings().weight, model.get_input_embeddings().weight)
+    for number, name in enumerate(["bad", "good"]):
+        model.classifier.bias.data = 100.0 * torch.eye(2)[number]
+        model.save_pretrained(tmp_path / "model")
+        assert SYSTEMS["minilm"].load(tmp_path / "model")(["a good film", "a bad film 3"]) == [name] * 2
 
 
 def test_words_have_the_labels_of_their_first_tokens_and_those_beyond_the_limit_none(tmp_path: Path) -> None:
