@@ -1,4 +1,4 @@
-"""Compare finished runs: their scores over seeds, and intervals of the differences, for run_scripts/compare.py."""
+"""Compare finished runs: their scores over seeds, and intervals of the differences."""
 
 import itertools
 import json

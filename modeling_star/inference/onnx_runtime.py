@@ -168,7 +168,7 @@ WEB = "web.json"
 INSTALLED = ("node_modules", "package-lock.json")
 """What npm writes for the page."""
 _FILES = {
-    *("model.onnx", "model.int8.onnx", "tokenizer.json", "config.json", "arguments.json", "predict.py", CRF),
+    *("model.onnx", "tokenizer.json", "config.json", "arguments.json", "predict.py", CRF),
     *(MANIFEST, "index.html", "predict.js", "package.json", WEB, *INSTALLED),
 }
 
