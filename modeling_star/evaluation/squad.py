@@ -93,24 +93,3 @@ def score_answers(
     scores = [score_answer(guess, answers, language) for guess, answers in zip(predictions, references, strict=True)]
     table = np.array(scores, dtype=np.float64).reshape(-1, 2)
     return table[:, 0], table[:, 1]
-
-
-def best_threshold(scores: np.ndarray, has_answer: np.ndarray, differences: np.ndarray) -> tuple[float, float]:
-    """
-    The mean score at the best threshold for "no answer", as in SQuAD 2.0's evaluation.
-
-    Args:
-        scores: `[questions]`, of the best span of each.
-        has_answer: `[questions]`, whether the question has one.
-        differences: `[questions]`, by how much "no answer" beats the best span.
-    """
-    order = np.argsort(differences, kind="stable")
-    sorted_differences = differences[order]
-    # The questions up to an index are answered, the others not: what changes at each index, from none answered.
-    gains = np.where(has_answer, scores, scores - 1.0)[order]
-    totals = np.concatenate([[0.0], gains.cumsum()]) + float((~has_answer).sum())
-    # A threshold lies between two different values.
-    possible = np.concatenate([[True], sorted_differences[:-1] < sorted_differences[1:], [True]])
-    best = int(np.argmax(np.where(possible, totals, -np.inf)))
-    threshold = sorted_differences[best - 1] if best else sorted_differences[0] - 1.0
-    return float(totals[best] / len(scores)), float(threshold)

@@ -69,8 +69,8 @@ def answer_question(
             window where it has none.
         stride: tokens that neighbouring windows share, lowered where a window has no room for it; 128.
         null_threshold: for a model trained on questions without answers: "no answer" comes first where it beats the
-            best span by more than this; 0 for a model of run_qa.py's `--version_2_with_negative`, whose best threshold
-            is `best_f1_threshold` in all_results.json. Other models, and `float("inf")`, always answer.
+            best span by more than this; 0 for a model of `modeling-star qa --version_2_with_negative`. Other models,
+            and `float("inf")`, always answer.
 
     Returns:
         At most `top_k` answers, the best first, and with a `null_threshold` the empty one among them; none where the
