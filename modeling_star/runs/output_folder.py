@@ -21,7 +21,7 @@ from ..files import (
     no_empty_folder,
 )
 from ..training.arguments import STUDENT, DataArguments, ModelArguments, RunArguments, current_names
-from ..training.checkpoints import differences, find_fault, last_checkpoint, missing_state
+from ..training.checkpoints import differences, find_fault, last_checkpoint
 
 
 logger = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ def check_output_dir(folder: Path, resume: str | None, may_restart: bool = False
     else:
         logger.info(f"There is no whole checkpoint in {folder}: the run starts from the beginning.")
         return None
-    if missing_state(checkpoint):
+    if not any(checkpoint.glob("optimizer*")):
         raise UserError(
             f"{checkpoint} holds only a model (--save_only_model): train it further by --model_name_or_path "
             f"{checkpoint} and another --output_dir."
