@@ -78,7 +78,7 @@ class DistillationTask(Task):
         keys = tuple(_key(row) for rows in scored for row in zip(*(rows[name] for name in columns), strict=True))
         parts = []
         for path in self.data_args.unlabeled_file or []:
-            table = read_file(path, None, "line")
+            table = read_file(path, sample_by="line")
             names = columns
             if not set(columns) <= set(table.column_names):
                 names = find_predicted_columns(table, pairs=len(columns) == 2)

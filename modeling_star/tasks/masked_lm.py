@@ -25,7 +25,7 @@ from transformers import (
 
 from ..data.collators import MaskingCollator
 from ..data.packing import Blocks, PieceEncoder, packing_efficiency, to_pieces
-from ..data.text import SPLITS, TextData, TextSource, load_texts
+from ..data.text import SPLITS, TextData, load_texts
 from ..data.writing_systems import HAN
 from ..errors import UserError
 from ..models.tag_schemes import IGNORE_INDEX
@@ -194,15 +194,13 @@ class PretrainingTask(Task[TextArguments]):
         options = self.data_args
         limits = (options.max_train_samples, options.max_eval_samples, options.max_predict_samples)
         return load_texts(
-            TextSource(
-                files={split: getattr(options, f"{split}_file") for split in SPLITS},
-                sample_by=options.sample_by,
-                dataset_name=options.dataset_name,
-                dataset_config_name=options.dataset_config_name,
-                text_column_name=options.text_column_name,
-                limits=dict(zip(SPLITS, limits, strict=True)),
-                revision=options.dataset_revision,
-            )
+            {split: getattr(options, f"{split}_file") for split in SPLITS},
+            options.sample_by,
+            dataset_name=options.dataset_name,
+            dataset_config_name=options.dataset_config_name,
+            revision=options.dataset_revision,
+            text_column_name=options.text_column_name,
+            limits=dict(zip(SPLITS, limits, strict=True)),
         )
 
     def describe(self) -> None:
