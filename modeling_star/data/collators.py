@@ -28,11 +28,7 @@ _MASKED, _REPLACED = 0.8, 0.9
 
 class MaskingUnits:
     """
-    Units that are masked together: tokens or words.
-
-    Args:
-        lexicon: `None`: single tokens. A `whole_word` lexicon: the words that the tokenizer cut into pieces. A list of
-            words: from left to right the longest word at each token.
+    What is masked together: tokens; the words of a `whole_word` lexicon; or the longest word of a list at each token.
     """
 
     def __init__(self, lexicon: Lexicon | None):
@@ -76,13 +72,8 @@ class MaskingUnits:
 @dataclass
 class MaskingCollator:
     """
-    Collates blocks into model inputs with masked tokens, a row for each piece: no model mixes documents.
-
-    Args:
-        mask_id, pad_id: token ids.
-        special: `[V]`, bool: entries that are never masked, and never replace others.
-        units: the units of masking.
-        probability: of a unit to be masked.
+    Collates blocks into model inputs with masked tokens, a row for each piece: no model mixes documents. `special`
+    `[V]`, bool, are entries that are never masked, and never replace others.
     """
 
     mask_id: int
@@ -113,12 +104,8 @@ class MaskingCollator:
 
     def __call__(self, blocks: list[list[Chunk]]) -> dict[str, Tensor]:
         """
-        Args:
-            blocks: lists of pieces, S in all.
-
-        Returns:
-            `input_ids`, `attention_mask` and `labels` (-100 at tokens that are not masked), `[S, m]` each with m the
-            tokens of the longest piece; `blocks`, the number of each row's block in the batch, `[S]`.
+        Of blocks with S pieces `input_ids`, `attention_mask` and `labels` (-100 at tokens that are not masked), `[S,
+        m]` each with m the tokens of the longest piece; `blocks`, the number of each row's block in the batch, `[S]`.
         """
         pieces = [piece for block in blocks for piece in block]
         ids = np.concatenate([piece.ids for piece in pieces]).astype(np.int64)

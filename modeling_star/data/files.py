@@ -147,8 +147,7 @@ def missing_file(path: Path) -> str:
 @cache
 def source_version(*modules: str) -> str:
     """
-    A hash of the source of modules, for a field of an object whose results `datasets` caches: it identifies a cache by
-    an object's fields, and would read that of an older version of this package.
+    A hash of the source of modules, for a field of an object whose results `datasets` caches by its fields alone.
     """
     version = blake2b(digest_size=8)
     for name in modules:

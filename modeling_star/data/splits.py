@@ -77,14 +77,8 @@ def load_splits(
     with_spans: bool = True,
 ) -> DatasetDict:
     """
-    A data set of the Hub (or a local folder), or local files.
-
-    A split with the name dev, val or valid is returned as "validation".
-
-    Args:
-        dataset_name, dataset_config_name, revision: as in `datasets.load_dataset`.
-        files: split -> path (`None`: no such split); formats can be mixed, see `detect`.
-        column_names, with_spans: see `Options`.
+    A data set of the Hub or a local folder, as in `datasets.load_dataset`, or files, split -> path (`None`: no such
+    split); formats can be mixed. A split called dev, val or valid is "validation".
     """
     paths = {split: path for split, path in (files or {}).items() if path is not None}
     check_source(dataset_name, paths.values())
@@ -166,11 +160,9 @@ def hold_out(
     classes: str | None = None,
 ) -> DatasetDict:
     """
-    Move a random part of "train" to a new split "validation"; both keep the order of their rows.
+    Move a random part of "train" to a new split "validation"; both keep the order of their rows, and at least one.
 
     Args:
-        fraction: the part of the rows that is moved, below 1; at least one row is moved and one is kept.
-        seed: of the random choice.
         together: column whose equal values stay in one split, such as a context with several questions. Slightly more
             rows than the fraction can be moved.
         classes: column of each row's class: the same part of every class is moved, and one row of each is kept.

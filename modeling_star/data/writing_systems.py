@@ -61,8 +61,7 @@ _ENGLISH = frozenset(["the", "of", "and", "to", "that", "is", "was", "with", "fo
 
 def language_of(texts: Iterable[str | Sequence[str]]) -> str | None:
     """
-    The ISO 639-1 code of Chinese, Japanese, Korean or English texts or sentences; `None` for any other language. The
-    first three are distinguished by their characters, English by ten frequent words.
+    The ISO 639-1 code of Chinese, Japanese, Korean (by characters) or English (by frequent words) texts; else `None`.
     """
     parts = [
         text if isinstance(text, str) else " ".join(text) for text in itertools.islice(texts, _SENTENCES_INSPECTED)
