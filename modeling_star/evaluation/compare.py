@@ -39,14 +39,8 @@ def reported_names(kind: str) -> dict[str, str]:
 @dataclass(frozen=True)
 class System:
     """
-    The runs in one output folder, one for each seed.
-
-    Attributes:
-        folder: the output folder.
-        kind: of the predictions, a key of `KINDS`.
-        references: the label of each example; of several labels a frozenset.
-        predictions: the predicted labels of each run.
-        results: all_results.json of each run.
+    The runs in one output folder, one for each seed: the label of each example, of several labels a frozenset, what
+    each run predicts, its all_results.json, and the kind of the predictions, a key of `KINDS`.
     """
 
     folder: Path
@@ -57,10 +51,7 @@ class System:
 
 
 def read_system(folder: Path, split: str = "test") -> System:
-    """
-    The runs in an output folder of run_glue.py, run_ner.py or run_qa.py: one, or those of `--seeds` in seed-1, seed-2,
-    ...
-    """
+    """The runs in an output folder of `classify`, `tag` or `qa`: one, or those of `--seeds` in seed-1, seed-2, ..."""
     name = f"predictions_{split}.jsonl"
     runs = [run for run in sorted(folder.glob("seed-*")) if find_report(run, name).is_file()] or [folder]
     if not find_report(runs[0], name).is_file():
@@ -148,10 +139,7 @@ def _baselines(systems: Sequence[System], metric: str, split: str) -> list[str]:
 
 
 def _choose_metric(systems: Sequence[System], metric: str | None, prefix: str) -> tuple[str, list[list[np.ndarray]]]:
-    """
-    The metric that is named, or the one that gives the scores in all_results.json; and the counts of each system's
-    runs.
-    """
+    """The metric that is named, or that gave the scores in all_results.json; and the counts of each system's runs."""
     first = systems[0]
     known = reported_names(first.kind)
     if metric is not None and metric not in known:

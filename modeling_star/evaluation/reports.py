@@ -66,12 +66,7 @@ def per_entity_table(report: Mapping[str | None, Mapping[str, float]]) -> str:
 
 
 def classes_report(references: Sequence[Any], predictions: Sequence[Any], label_list: Sequence[str]) -> str:
-    """Markdown: precision, recall, F1 and number of each class, then how often each was predicted as each other.
-
-    Args:
-        references, predictions: one label (name, or index into `label_list`) for each example or token.
-        label_list: the names of the labels, in the order of the rows.
-    """
+    """Markdown: precision, recall, F1 and number of each class, then how often each was predicted as each other."""
     truth, guess = _names(references, label_list), _names(predictions, label_list)
     seen = {*truth, *guess}
     names = [name for name in label_list if name in seen]
@@ -87,12 +82,7 @@ def classes_report(references: Sequence[Any], predictions: Sequence[Any], label_
 
 
 def labels_report(references: np.ndarray, predictions: np.ndarray, label_list: Sequence[str]) -> str:
-    """Markdown: precision, recall, F1 and number of examples of each label of a multi-label task.
-
-    Args:
-        references, predictions: `[examples, labels]`, 0 or 1.
-        label_list: the names of the labels.
-    """
+    """Markdown: precision, recall, F1 and number of examples of each label, of 0 and 1 `[examples, labels]`."""
     truth, guess = references.astype(int), predictions.astype(int)
     # scikit-learn takes a single column for classes 0 and 1.
     labels = range(len(label_list)) if len(label_list) > 1 else [1]

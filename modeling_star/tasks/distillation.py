@@ -42,9 +42,8 @@ _AUGMENTATION_SEED = 42  # the same for every seed of a run, so that all seeds s
 
 class DistillationTask(Task):
     """
-    A task whose training data are labelled rows and, in the split UNLABELED, unlabelled and augmented ones.
-
-    Validation, test, scores and reports are those of the task that a subclass also inherits from.
+    A task, that a subclass also inherits from, whose training data are labelled rows and, in the split UNLABELED,
+    others.
     """
 
     trainer_class = DistillationTrainer
@@ -214,13 +213,8 @@ def _key(row: Sequence[Any]) -> str:
 @dataclass
 class _Texts:
     """
-    Unlabelled rows from a table, without those that are empty or also in a split to score.
-
-    Args:
-        columns: of the result.
-        names: of these columns in the table.
-        between: for taggers what separates the words of a text; `None`: rows are texts.
-        scored: the `_key`s of rows to omit.
+    Unlabelled rows from a table, without those that are empty or `scored` in a split (`_key`s). `names` are the
+    columns in the table; `between` separates the words of taggers.
     """
 
     columns: tuple[str, ...]
@@ -247,13 +241,8 @@ class _Texts:
 @dataclass
 class _Augmentation:
     """
-    Copies of labelled rows with words masked at random, some of them an n-gram only, as in
+    `count` copies of each labelled row with words masked at random, some of them an n-gram only, as in
     https://arxiv.org/abs/1903.12136. Copies that equal the row or each other are omitted.
-
-    Args:
-        columns: of the texts, or words.
-        count: copies of each row.
-        seed: of the random choices, together with the row's number.
     """
 
     columns: tuple[str, ...]

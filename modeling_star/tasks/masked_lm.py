@@ -46,12 +46,7 @@ _EXAMPLES, _EXAMPLE_WORDS = 3, 12
 
 @dataclass(frozen=True)
 class MaskedScores:
-    """
-    Loss, perplexity and accuracy over all masked tokens of a split, from the sums of each block.
-
-    Attributes:
-        task, metric_for_best_model: as in `TaskMetrics`.
-    """
+    """Loss, perplexity and accuracy over all masked tokens of a split, from the sums of each block."""
 
     task: str = "masked_lm"
     metric_for_best_model: str = "loss"
@@ -72,13 +67,8 @@ class MaskedScores:
 @contextmanager
 def logits_at(model: PreTrainedModel, chosen: Tensor) -> Iterator[None]:
     """
-    Make a masked-LM model compute the logits of some tokens alone: `[P, V]` instead of `[S, m, V]`.
-
-    One token in seven is masked, and logits take most of the time of a model with a large vocabulary.
-
-    Args:
-        model: any that has `get_output_embeddings`; another computes all logits.
-        chosen: `[S, m]`, bool, with P of them.
+    Make a masked-LM model compute the logits of the P chosen tokens `[S, m]` alone, `[P, V]` instead of `[S, m, V]`:
+    one token in seven is masked, and logits take most of the time of a model with a large vocabulary.
     """
     output = model.get_output_embeddings()
     if output is None:

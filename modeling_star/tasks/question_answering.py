@@ -25,11 +25,7 @@ from ..training.task import Task, first_rows
 @dataclass(frozen=True)
 class QAPrediction:
     """
-    The answers of a model to one question.
-
-    Args:
-        answers: at most `n_best_size` spans, the best first; where questions may have no answer, the empty one too.
-        null_difference: the score of "no answer" minus that of the best span.
+    The answers of a model to one question, the best first, and the score of "no answer" minus that of the best span.
     """
 
     answers: list[Answer]
@@ -44,13 +40,8 @@ class QAPrediction:
 @dataclass(frozen=True)
 class ReadingMetrics:
     """
-    Exact match and F1, from 0 to 1; the same interface as `TaskMetrics`.
-
-    Args:
-        language: of the answers, see `score_answers`.
-        n_best_size: spans kept for each question.
-        max_answer_length: maximum number of tokens of a span.
-        null_threshold: predict "no answer" where it beats the best span by more; `None`: every question has an answer.
+    Exact match and F1, from 0 to 1; the same interface as `TaskMetrics`. "No answer" is predicted where it beats the
+    best span by more than `null_threshold`; `None`: every question has an answer.
     """
 
     language: Language
@@ -69,12 +60,8 @@ class ReadingMetrics:
 
     def read(self, examples: Dataset, features: Dataset, logits: np.ndarray) -> list[QAPrediction]:
         """
-        Predict the answers to all questions of a split.
-
-        Args:
-            examples: rows as in `ReadingData`.
-            features: their windows, from `window_features`.
-            logits: `[windows, n, 2]`, start and end; columns beyond a window's length are ignored.
+        The answers to all questions of a split, from the logits `[windows, n, 2]`, start and end, of
+        `window_features`.
         """
         scores = torch.from_numpy(np.ascontiguousarray(logits))
         windows_by_example = windows_of(features)
