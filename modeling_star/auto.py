@@ -38,10 +38,7 @@ MODULES = {
 
 def register(package: str) -> None:
     """
-    Make the models known to transformers and PEFT, as soon as a program imports these.
-
-    Args:
-        package: the name of this package, whose attributes the classes are.
+    Make the models, attributes of this package, known to transformers and PEFT as soon as a program imports these.
     """
     here = sys.modules[package]
     _after_import("transformers.models.auto.configuration_auto", lambda module: _add_configurations(module, here))

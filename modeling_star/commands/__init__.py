@@ -87,11 +87,8 @@ def parse_run(
     **options: Any,
 ) -> tuple[Any, ...]:
     """
-    `parser.parse` for recipes and configurations that can be names: of the files in `configuration/`,
-    which is in the wheel.
-
-    A recipe is the first argument, or the value of --recipe: `conll2003`, or a file. `--config_name star-plus` is
-    `configuration/models/star-plus.json`. A path in a recipe that begins with `configuration/` needs no checkout.
+    `parser.parse` for recipes and configurations that can be names of files in `configuration/`, which is in the
+    wheel: `conll2003`, or `--config_name star-plus`. A recipe is the first argument, or the value of --recipe.
     """
     typed = _with_recipe(sys.argv[1:] if typed is None else typed)
     parsed = parse(groups, description, defaults, typed=typed, checks_files=True, **options)

@@ -20,13 +20,7 @@ _NO_LIMIT = 10**30  # as transformers writes it
 
 
 class FileTokenizer:
-    """
-    The tokenizer.json of an exported model, with those attributes and methods of a tokenizer of transformers that a
-    `Predictor` uses.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
+    """The tokenizer.json of an exported model, with what a `Predictor` uses of a tokenizer of transformers."""
 
     pad_token_type_id = 0
     model_input_names = ("input_ids", "token_type_ids", "attention_mask")
