@@ -78,12 +78,8 @@ def _candidate_rows(candidates: Candidates, has_embedded: bool) -> Tensor:
 
 def _row_options(band: BandCandidates, with_node: bool, dtype: torch.dtype) -> tuple[Tensor | None, Tensor]:
     """
-    `spans` and `missing` as `row_attention` takes them.
-
-    Args:
-        band: the candidates.
-        with_node: there is one more row after the band and one more candidate made of it, which every token has.
-        dtype: of the states.
+    `spans` and `missing` as `row_attention` takes them; `with_node`: one more row after the band, and a candidate made
+    of it.
     """
 
     def make_spans() -> Tensor | None:
