@@ -191,7 +191,7 @@ def _label_values(
     cells = {split: label_cells(dataset, label) for split, dataset in splits.items()}
     is_class = problem_type == "single_label_classification"
     is_score = is_score or problem_type == "regression"
-    numbers = texts_as_numbers(cells, fractions=not is_class, label_list=label_list, commas=is_score)
+    numbers = texts_as_numbers(cells, fractions=not is_class, label_list=label_list)
     if is_score or str(IGNORE_INDEX) in (label_list or ()):
         return numbers
     types = (int, str, float) if is_class else (int, str)
@@ -249,21 +249,19 @@ def is_unlabelled(cells: Cells | None, minus_one_is_a_class: bool = False) -> bo
 
 
 def texts_as_numbers(
-    cells: Mapping[str, Cells | None], fractions: bool, label_list: Sequence[str] | None = None, commas: bool = False
+    cells: Mapping[str, Cells | None], fractions: bool, label_list: Sequence[str] | None = None
 ) -> dict[str, Cells | None]:
     """Labels as numbers if all are texts of numbers; "nan" among them is none, `label_list` are texts."""
     texts = {value for values in cells.values() for value in values or () if isinstance(value, str)}
-    written = {text: text.replace(",", ".") if commas else text for text in texts if text.lower() != "nan"}
-    if not written or not all(map(_NUMBER.fullmatch, written.values())) or written.keys() <= {*(label_list or ())}:
+    written = {text for text in texts if text.lower() != "nan"}
+    if not written or not all(map(_NUMBER.fullmatch, written)) or written <= {*(label_list or ())}:
         return dict(cells)
     numbers: dict[str, int | float | None] = {
-        text: int(digits) if WHOLE.fullmatch(digits) else float(digits) for text, digits in written.items()
+        text: int(text) if WHOLE.fullmatch(text) else float(text) for text in written
     }
-    if changed := sorted(text for text, digits in written.items() if text != digits):
-        logger.warning("Labels have decimal commas: %s is read as %s", changed[0], written[changed[0]])
     if not fractions and any(is_fraction(number) for number in numbers.values()):
         return dict(cells)
-    numbers |= dict.fromkeys(texts - written.keys())
+    numbers |= dict.fromkeys(texts - written)
     return {
         split: values and [numbers[value] if isinstance(value, str) else value for value in values]
         for split, values in cells.items()
@@ -384,7 +382,7 @@ def encode_numbers(cells: Mapping[str, Cells], column: str) -> Encoded:
         # All are still texts if one of them is no number.
         if not (is_number or (isinstance(value, str) and _NUMBER.fullmatch(value))):
             raise UserError(
-                f"{row_ref(split, row)}: the label {short_repr(value)} in column {column!r} is not a finite number. "
+                f"{row_ref(split, row)}: the label {short_repr(value)} in column {column!r} is not a number such as 1.5. "
                 "Correct it, or write --problem_type single_label_classification"
             )
     return (), _map(cells, float), Value("float32")

@@ -26,8 +26,6 @@ KINDS: dict[str, tuple[str, ...]] = {
     "tokens": ("entities", "tokens"),
     "n_best": ("reading",),
 }
-# The script that writes predictions of a kind.
-MADE_BY = {"run_glue.py": "index", "run_ner.py": "tokens", "run_qa.py": "n_best"}
 
 
 def reported_names(kind: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ from ..data.tokenizers import SPECIAL_TOKENS
 from ..data.writing_systems import between_words
 from ..errors import UserError
 from ..models.tag_schemes import IGNORE_INDEX
-from ..publish.model_card import shown_teacher
+from ..publish.model_card import shown_path
 from ..training.arguments import ModelArguments, RunArguments
 from ..training.distillation import ROW, DistillationLoss, DistillationTrainer, Teacher, teacher_outputs
 from ..training.task import Task
@@ -182,7 +182,7 @@ class DistillationTask(Task):
     def card_settings(self, trainer: StarTrainer) -> dict[str, Any]:
         """The teacher, the transfer set and the loss."""
         options = self.data_args
-        settings = {**super().card_settings(trainer), "teacher": shown_teacher(options.teacher)}
+        settings = {**super().card_settings(trainer), "teacher": shown_path(options.teacher)}
         if isinstance(trainer, DistillationTrainer) and trainer.distillation is not None:
             files = [Path(path).name for path in options.unlabeled_file or []]
             sources = [*files, *([f"{options.augment} augmented copies"] if options.augment else [])]
