@@ -382,8 +382,8 @@ def encode_numbers(cells: Mapping[str, Cells], column: str) -> Encoded:
         # All are still texts if one of them is no number.
         if not (is_number or (isinstance(value, str) and _NUMBER.fullmatch(value))):
             raise UserError(
-                f"{row_ref(split, row)}: the label {short_repr(value)} in column {column!r} is not a number such as 1.5. "
-                "Correct it, or write --problem_type single_label_classification"
+                f"{row_ref(split, row)}: the label {short_repr(value)} in column {column!r} is not a number such "
+                "as 1.5. Correct it, or write --problem_type single_label_classification"
             )
     return (), _map(cells, float), Value("float32")
 

@@ -61,14 +61,13 @@ def prepare_tagging(
     label_column_name: str | None = None,
     label_list: Sequence[str] | None = None,
     drop_empty: bool = False,
-    nested: Nested = "outermost",
 ) -> TaggingData:
     """
     Check every row of a tagging data set and encode its tags, without a change of their scheme. A text cell (csv) of
     words or tags is split at blanks. `label_list`: a saved model's labels; without it they come from the data: a
     `ClassLabel`'s names in their order, else "O" first, then by type, numbers by size.
     """
-    splits = as_sentences(splits, text_column_name, label_column_name, nested)
+    splits = as_sentences(splits, text_column_name, label_column_name)
     text, label = find_tagging_columns(splits, text_column_name, label_column_name)
     words, tags, keep = {}, {}, {}
     for split, dataset in splits.items():

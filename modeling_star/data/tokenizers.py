@@ -244,22 +244,16 @@ def map_rows(
     )
 
 
-def warn_about_cuts(
-    features: Dataset, split: str, limit: int | None, advice: str, of: Sequence[str] = ("input_ids",)
-) -> Dataset:
-    """
-    Report the tokens that were cut, by the columns `cut_tokens` and maybe `cut_words`, which are dropped, beside those
-    that were kept in the columns `of`; as a warning if they are more than a few.
-    """
+def warn_about_cuts(features: Dataset, split: str, limit: int | None, advice: str) -> Dataset:
+    """Report the tokens that were cut, by columns that are dropped; as a warning if they are more than a few."""
     counts = [name for name in ("cut_tokens", "cut_words") if name in features.column_names]
     cut = {name: np.asarray(features[name][:], dtype=np.int64) for name in counts}
     tokens = int(cut["cut_tokens"].sum()) if counts else 0
     if tokens:
         words = f" ({int(cut['cut_words'].sum()):,} words)" if "cut_words" in cut else ""
         rows = int((cut["cut_tokens"] > 0).sum())
-        table = features.with_format("arrow")[:]
-        kept = sum(pc.sum(pc.list_value_length(table[name])).as_py() for name in of if name in table.column_names)
-        share = tokens / (tokens + kept)
+        ids = features.with_format("arrow")[:]["input_ids"]
+        share = tokens / (tokens + pc.sum(pc.list_value_length(ids)).as_py())
         logger.log(
             logging.WARNING if share > _MAY_BE_CUT else logging.INFO,
             f"{split}: {rows:,} of {len(features):,} examples are longer than {limit} tokens; "

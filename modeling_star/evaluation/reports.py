@@ -216,7 +216,6 @@ def plot_training_curves(
     metric: str | None = None,
     *,
     greater_is_better: bool = True,
-    title: str | None = None,
 ) -> Path | None:
     """
     Draw training and validation loss, and a validation metric (`None`: the first that was evaluated), over optimizer
@@ -248,7 +247,7 @@ def plot_training_curves(
         axis.set_xlabel("step")
         axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
         axis.grid(alpha=0.25)
-    return save_figure(figure, path, title)
+    return save_figure(figure, path, None)
 
 
 def _metric_name(log_history: Sequence[Mapping[str, Any]], metric: str | None) -> str | None:
