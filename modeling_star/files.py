@@ -22,9 +22,7 @@ from .errors import UserError
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> Path:
-    """
-    Write a file by `write(stream)`, whole or not at all: after an error the old content stays. Folders are created.
-    """
+    """Write a file by `write(stream)`, whole or not at all: after an error the old content stays."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     # in the same folder: a file can be replaced in one step only within one file system
@@ -69,9 +67,7 @@ def is_finished(folder: Path) -> bool:
 
 
 def folder_contents(folder: Path) -> list[str]:
-    """
-    The names in a run's output folder, without empty folders; it is created if absent, or a UserError says why not.
-    """
+    """The names in the output folder of a run, which is created if absent, without empty folders."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:  # of a file too
@@ -166,9 +162,7 @@ _LISTS = ("architectures", "text_columns")
 
 
 def check_labels(name: str, config: Any) -> None:
-    """
-    Compare `id2label` with `label2id`, which is made where a configuration has none; a UserError where they differ.
-    """
+    """Compare `id2label` with `label2id`, which is made where there is none; a UserError where they differ."""
     labels = {str(number): str(label) for number, label in config.id2label.items()}
     if labels.keys() != {str(number) for number in range(len(labels))}:
         raise UserError(

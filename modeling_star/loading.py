@@ -80,9 +80,7 @@ def reading_model(part: str, name: str) -> Iterator[None]:
 
 
 def load_config(name: str, **options: Any) -> PreTrainedConfig:
-    """
-    The configuration of a saved model; a UserError where its labels are unclear, or the training is not finished.
-    """
+    """The configuration of a saved model; a UserError where labels are unclear, or the training is not finished."""
     folder = Path(name)
     if not (folder / "config.json").is_file() and (begun := sorted(folder.glob("checkpoint-*"))):
         raise UserError(
@@ -128,10 +126,7 @@ def load_model(auto: str, name: str, **options: Any) -> PreTrainedModel:
 
 
 def check_whole(name: str, model: PreTrainedModel, missing: Collection[str], more: Collection[str] = ()) -> None:
-    """
-    Raise a UserError where weights are `missing` in a model's file, or there are `more`, or a number is NaN or
-    infinite.
-    """
+    """Raise a UserError where weights are missing in a model's file, or it has more, or one is NaN or infinite."""
     kind = type(model).__name__
     advice = "Name the output folder of a finished training, or copy its files again."
     if missing:

@@ -274,9 +274,7 @@ def is_fraction(value: Any) -> bool:
 
 
 def split_labels(text: str) -> list[str]:
-    """
-    The labels of one cell: "a, b", "a|b" and "a; b" are two; only the first of `|;,` in it counts. So are "2 25".
-    """
+    """The labels of a cell: "a, b", "a|b" and "a; b" are two; only the first of `|;,` in it counts. So are "2 25"."""
     separator = next((mark for mark in _SEPARATORS if mark in text), None)
     if separator is None and _NUMBERS.fullmatch(text):
         return text.split()

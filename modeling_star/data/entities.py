@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
 
 def aggregation_for(tokenizer: "PreTrainedTokenizerBase") -> Literal["first", "simple"]:
-    """
-    The `aggregation_strategy`: "first" where words are cut into tokens, of which the first is labelled, else "simple".
-    """
+    """The `aggregation_strategy`: "first" where words are cut into tokens, the first labelled, else "simple"."""
     return "simple" if word_marker(tokenizer) is None else "first"
 
 

@@ -146,9 +146,7 @@ def missing_file(path: Path) -> str:
 
 @cache
 def source_version(*modules: str) -> str:
-    """
-    A hash of the source of modules, for a field of an object whose results `datasets` caches by its fields alone.
-    """
+    """A hash of the source of modules, for a field of an object by whose fields `datasets` caches results."""
     version = blake2b(digest_size=8)
     for name in modules:
         version.update(inspect.getsource(importlib.import_module(name)).encode())

@@ -34,7 +34,7 @@ _TRAINING, _EVALUATION = 1, 2
 
 class Chunk(NamedTuple):
     """
-    A piece of a document: its tokens `[l]`, special ones included, and the seed of its masks, some whole numbers.
+    A piece of a document: its tokens `[l]`, special ones included, and some whole numbers, the seed of its masks.
     """
 
     ids: np.ndarray

@@ -32,18 +32,13 @@ NO_WORD = -1
 
 @dataclass(frozen=True)
 class Window:
-    """
-    A part of a text: the indices `[m]` of its `tokens` in the text, and those of them that are `read`, whose
-    predictions count.
-    """
+    """A part of a text: the indices `[m]` of its tokens in the text, and those of the m whose predictions count."""
 
     tokens: np.ndarray
     read: slice
 
     def words_read(self, words: np.ndarray) -> list[int]:
-        """
-        The word whose prediction is at each of the m tokens, `NO_WORD` at others, by those of `first_pieces` `[n]`.
-        """
+        """The word that is read at each of the m tokens, `NO_WORD` at others, by `first_pieces` `[n]`."""
         row = np.full(len(self.tokens), NO_WORD)
         row[self.read] = words[self.tokens[self.read]]
         return row.tolist()

@@ -34,10 +34,7 @@ class Mistake:
 
 @dataclass(frozen=True)
 class Confusion:
-    """
-    How often each row's class was predicted as each column's, `counts` `[rows, columns]`, and a note on how to read
-    it.
-    """
+    """How often each row's class was predicted as each column's, `counts` `[rows, columns]`, and how to read it."""
 
     counts: np.ndarray
     rows: Sequence[str]

@@ -260,9 +260,7 @@ LESS_IS_BETTER = ("loss", "mse", "perplexity")
 
 
 def is_entity_scheme(label_list: Sequence[str]) -> bool:
-    """
-    Whether labels are entity tags (O, B-x, I-x and the like) or letters of word segmentation, rather than other names.
-    """
+    """Whether labels are entity tags (O, B-x, I-x and the like) or the letters of word segmentation."""
     others = [label for label in typed_labels(label_list) if label != "O"]
     return bool(others) and all(entity_tag(label) for label in others)
 

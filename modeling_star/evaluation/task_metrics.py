@@ -62,9 +62,8 @@ class TaskMetrics:
 
     def decode(self, prediction: EvalPrediction) -> tuple[list[Any], list[Any]]:
         """
-        References and predictions as `count_runs` takes them, of logits or label indices and labels `[rows, n]`, -100
-        ignored (tagging), `[rows]`, or `[rows, labels]` (several labels). A ValueError where there is nothing to
-        score.
+        References and predictions as `count_runs` takes them, of logits or label indices and labels `[rows, n]`
+        (tagging; -100 is ignored), `[rows]`, or `[rows, labels]`. A ValueError where there is nothing to score.
         """
         truth = np.asarray(prediction.label_ids)
         guess = self._guess(prediction.predictions, truth)

@@ -87,8 +87,7 @@ _Span = tuple[int, int, int, Prediction]
 class EntityDecoder:
     """
     Entities of the labels of tokens; `crf_tables` are arguments of a `SpanScorer`, `None` without a CRF that knows its
-    chain. With `min_probability` all spans with at least this probability in place of the best path, the `n_best` of a
-    text.
+    chain. With `min_probability` all spans with at least this probability, the `n_best` of a text.
     """
 
     def __init__(

@@ -59,10 +59,7 @@ def check_output(output: Path) -> None:
 
 @dataclass(frozen=True)
 class Source:
-    """
-    Where a text is from: its row in its file, `None` for typed texts; the file, where there are several; its row's
-    cells.
-    """
+    """Where a text is from: its row, `None` for typed texts, its file, where there are several, the row's cells."""
 
     index: int | None = None
     file: str | None = None

@@ -72,9 +72,7 @@ def predict_windows(predictor: "Predictor", rows: Iterable[tuple[Source, "Text"]
 
 
 def windows(rows: Iterable[tuple[Source, "Text"]], predictor: "Predictor") -> Iterator[Window]:
-    """
-    Successive rows, as many as fit into memory; the first ones decide how words are joined. A UserError without any.
-    """
+    """Successive rows, as many as fit into memory, or a UserError; the first ones decide how words are joined."""
     window: Window = []
     characters, is_first = 0, True
 

@@ -57,8 +57,7 @@ class SpanScorer:
     ) -> np.ndarray:
         """
         The probabilities of spans `[s]` with some first and last tokens and the label of the first `[s]`, by log
-        marginals and messages `[c, k]` of the chains of texts, one after the other, and the number of the text of each
-        token `[c]`.
+        marginals and messages `[c, k]` of the chains of texts, one after the other, and each token's text `[c]`.
         """
         if len(firsts) > _SPANS_AT_ONCE:
             parts = (slice(at, at + _SPANS_AT_ONCE) for at in range(0, len(firsts), _SPANS_AT_ONCE))
@@ -75,8 +74,7 @@ class SpanScorer:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """
         All spans of entities with at least a probability, above 0, however long, ordered by their first token, then
-        their last: the first and the last token, a label of the type, and the probability, `[s]` each; arguments as in
-        `__call__`.
+        their last: the first and the last token, a label of the type, and the probability, `[s]` each.
         """
         found = [(np.zeros(0, dtype=np.int64),) * 3 + (np.zeros(0),)]
         _, kinds = np.unique(self.kinds, axis=0, return_index=True)  # a label of each type

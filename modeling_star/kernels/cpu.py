@@ -64,9 +64,7 @@ def setting() -> str:
 
 
 def level(limit: str = "all") -> str:
-    """
-    The best of LEVELS that this processor has and that ONEDNN_MAX_CPU_ISA (`limit`) and ATEN_CPU_CAPABILITY allow.
-    """
+    """The best of LEVELS that this processor has, and that ONEDNN_MAX_CPU_ISA and ATEN_CPU_CAPABILITY allow."""
     capability = torch.backends.cpu.get_cpu_capability().lower()
     best = 0 if capability.startswith("avx512") else _BELOW_AVX512
     if not capability.startswith("avx"):
@@ -119,9 +117,7 @@ def level_in_use() -> str | None:
 
 
 def library() -> tuple[ctypes.CDLL, str]:
-    """
-    The compiled code and its instructions, the same for all of a process; an UnavailableError says why there is none.
-    """
+    """The compiled code and its instructions, the same for all of a process, or an UnavailableError."""
     found = _library(setting(), os.environ.get("ONEDNN_MAX_CPU_ISA", "all").lower())
     if isinstance(found, str):
         raise UnavailableError(found)

@@ -80,9 +80,7 @@ def _others_write(path: Path, allowed: int = 0) -> bool:
 
 
 def _private_cache(create: bool = False) -> Path:
-    """
-    The cache folder without links in its path; an UnavailableError where other users may write, or none is possible.
-    """
+    """The cache folder without links in its path; an UnavailableError where others may write, or it cannot be."""
     folder = cache_folder()
     try:
         for path in (*reversed(folder.parents), folder) if create else ():
@@ -138,10 +136,7 @@ def build(name: str) -> Path:
 
 
 def build_in(folder: Path, name: str) -> Path:
-    """
-    Compile the library of a level; an UnavailableError where there is no compiler, it fails, or nothing can be
-    written.
-    """
+    """Compile the library of a level; an UnavailableError without a compiler, where it fails or cannot write."""
     stem = folder / _library_name(name)
     try:
         with tempfile.TemporaryDirectory(dir=folder) as temporary:

@@ -72,10 +72,7 @@ class AttentionProjections(nn.Module):
         return self.output(context.flatten(-2))
 
     def add_value_bias(self, context: Tensor, total: Tensor | None) -> Tensor:
-        """
-        A context `[..., h * c]` with the values' bias, times the sum of the weights `[..., h]`; `None` where that is
-        1.
-        """
+        """A context `[..., h * c]` with the values' bias, times the sum of the weights `[..., h]` (`None`: 1)."""
         bias = self.plain("value").bias
         return context + (bias if total is None else (total[..., None] * self.split(bias)).flatten(-2))
 
@@ -387,8 +384,8 @@ def relay_mix(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """
     Relay `[b, d]`, where there is one, and tokens `[N, d]` of each sequence summed by their weights, in torch
-    operations, for W_K^T q `[b, h, d]`, scaled. Returns the sums `[b, h, d]`; the weights `[b, h, 1 + m]` or `[b, h,
-    m]`, and their sum under dropout `[b, h]`.
+    operations, for W_K^T q `[b, h, d]`, scaled. Returns the sums `[b, h, d]`; the weights `[b, h, 1 + m]` or
+    `[b, h, m]`, and their sum under dropout `[b, h]`.
     """
     if query.dtype == torch.float16:  # scores of large numbers are beyond it
         return in_float32(relay_mix, query, relay, tokens, layout, dropout_p)

@@ -420,10 +420,7 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         return torch.zeros_like(layout.position).bool()[:, None].expand(-1, self.config.max_word_length)
 
     def _given_words(self, layout: TokenLayout, word_mask: Tensor) -> Tensor:
-        """
-        The words of `word_mask` (`[b, n, L]`) as `[N, L]`, bool; a ValueError where one reaches past the end of its
-        text.
-        """
+        """The words of `word_mask` (`[b, n, L]`) as `[N, L]`, bool; a ValueError where one leaves its text."""
         words = layout.pack(word_mask) != 0
         fits = torch.stack([has_shifted(layout, length) for length in range(words.shape[1])], dim=-1)
         if not is_fixed():

@@ -37,9 +37,7 @@ class RelayAttention(nn.Module):
 
 
 class StarTransformerLayer(GradientCheckpointingLayer):
-    """
-    One step t of Algorithm 1: all satellites, then the relay; the last has none in a model whose head reads no relay.
-    """
+    """One step t of Algorithm 1: all satellites, then the relay, which a last layer that no head reads lacks."""
 
     def __init__(self, config: StarTransformerConfig, updates_relay: bool):
         super().__init__()

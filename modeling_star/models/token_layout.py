@@ -238,10 +238,7 @@ class TokenLayout:
         return tokens[self.starts.clamp(max=len(tokens) - 1)]
 
     def replace_first(self, tokens: Tensor, first: Tensor) -> Tensor:
-        """
-        Other states `[b, d]` for the first token of each sequence, in place where no gradient of the tokens is
-        recorded.
-        """
+        """Other states `[b, d]` for the first token of each sequence, in place where no gradient is recorded."""
         index = self.starts
         if not self.in_rows:  # not of empty sequences
             index, first = index[self.lengths > 0], first[self.lengths > 0]
@@ -397,8 +394,8 @@ def is_continuation(layout: TokenLayout, continues: Tensor, alone: Tensor) -> Te
 
 def neighbours(layout: TokenLayout, tokens: Tensor, radius: int, closed: bool) -> list[Tensor]:
     """
-    For each offset from `-radius` to `radius` what the token there has, seen from each token: 2 radius + 1 of `[N,
-    ...]`. Sequences are rings if `closed`; otherwise it is any token of the sequence where `has_shifted` is false.
+    For each offset from `-radius` to `radius` what the token there has, seen from each token, `[N, ...]` each.
+    Sequences are rings if `closed`; otherwise it is any token of the sequence where `has_shifted` is false.
     """
     if not radius:
         return [tokens]

@@ -50,10 +50,7 @@ class WindowMask(NamedTuple):
 
 
 def ends_of(real: Tensor, last: bool = False) -> Tensor:
-    """
-    The indices of first real tokens, `[b, 1]`, or of `last` ones too, `[b, 2]`, as `seen` takes them; -1 where there
-    is none.
-    """
+    """The indices of first real tokens, `[b, 1]`, or with `last` ones `[b, 2]`, for `seen`; -1 without any."""
     count = real.shape[1]
     first = real.long().argmax(1)
     first = first.masked_fill(~real.any(1), -1)

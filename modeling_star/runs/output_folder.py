@@ -168,9 +168,7 @@ def plan_seeds(
 
 
 def _check_same(folder: Path, config: dict[str, Any]) -> None:
-    """
-    Raise a UserError where a finished run whose checkpoints are removed had other arguments, such as fewer epochs.
-    """
+    """Raise a UserError where a finished run without checkpoints had other arguments, such as fewer epochs."""
     if changes := changed_arguments(folder, config):
         raise UserError(
             f"The run in {folder} is finished and its checkpoints are removed, and the arguments differ ({changes}): "

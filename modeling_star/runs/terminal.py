@@ -49,9 +49,7 @@ def quiet_libraries(log_level: str = "passive", *, downloads: bool = False) -> I
 
 
 class TrainingLines(TrainerCallback):
-    """
-    A line for each loss and each evaluation, with the main score and the remaining time: what a log keeps of a bar.
-    """
+    """A line for each loss and evaluation, with the main score and the time left: what a log keeps of a bar."""
 
     def __init__(self, metric: str) -> None:
         super().__init__()

@@ -136,9 +136,7 @@ def calibrate_classifier(trainer: Any) -> float:
 
 
 class TaggedSplit:
-    """
-    A labelled split as the head of a tagger of this package reads it: temperatures are tried without the encoder.
-    """
+    """A labelled split as the head of a tagger reads it: temperatures are tried without the encoder."""
 
     @torch.no_grad()
     def __init__(self, model: ForTokenClassification, features: Dataset, collate: Callable[..., Any]) -> None:

@@ -41,10 +41,7 @@ _AUGMENTATION_SEED = 42  # the same for every seed of a run, so that all seeds s
 
 
 class DistillationTask(Task):
-    """
-    A task, that a subclass also inherits from, whose training data are labelled rows and, in the split UNLABELED,
-    others.
-    """
+    """A task, by a further base class, that trains on labelled rows and, in the split UNLABELED, on others."""
 
     trainer_class = DistillationTrainer
     has_words = False

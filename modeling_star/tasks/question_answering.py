@@ -24,9 +24,7 @@ from ..training.task import Task, first_rows
 
 @dataclass(frozen=True)
 class QAPrediction:
-    """
-    The answers of a model to one question, the best first, and the score of "no answer" minus that of the best span.
-    """
+    """The answers to a question, the best first, and the score of "no answer" minus that of the best span."""
 
     answers: list[Answer]
     null_difference: float
@@ -59,10 +57,7 @@ class ReadingMetrics:
         return names
 
     def read(self, examples: Dataset, features: Dataset, logits: np.ndarray) -> list[QAPrediction]:
-        """
-        The answers to all questions of a split, from the logits `[windows, n, 2]`, start and end, of
-        `window_features`.
-        """
+        """The answers to all questions of a split, from start and end logits `[windows, n, 2]`."""
         scores = torch.from_numpy(np.ascontiguousarray(logits))
         windows_by_example = windows_of(features)
         predictions = []

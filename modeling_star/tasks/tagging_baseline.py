@@ -17,9 +17,7 @@ Entity = tuple[str, int, int]  # type, first word, the one after the last
 
 
 class FrequentTags:
-    """
-    The tag that each word has most often in training (the unigram tagger); of other words, the tag that most have.
-    """
+    """The tag that a word has most often in training (the unigram tagger); of other words, the most frequent tag."""
 
     def __init__(self, sentences: Sequence[Words], tags: Sequence[Words]) -> None:
         counts: dict[str, Counter[str]] = defaultdict(Counter)

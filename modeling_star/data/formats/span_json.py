@@ -208,9 +208,7 @@ def _recognise_rows(items: Sequence[Mapping[str, Any]]) -> JsonFormat | None:
 
 
 def _has_spans(cells: Sequence[Any], name: str) -> bool:
-    """
-    Whether cells are lists of spans: empty ones in doccano's columns alone, unlabelled ones in known columns alone.
-    """
+    """Whether cells are lists of spans: in known columns alone if without a label, in doccano's alone if empty."""
     lists = [cell for cell in cells if cell is not None]
     if not lists or not all(isinstance(cell, list) and all(map(span_parts, cell)) for cell in lists):
         return False

@@ -35,10 +35,7 @@ NOT_ANNOTATED = "texts that nobody has annotated are omitted"
 
 @dataclass(frozen=True)
 class Span:
-    """
-    A label of the characters `start` to `end`, exclusive, which are `surface` by the file; "" is neither learned nor
-    scored.
-    """
+    """A label of the characters `start` to `end`, exclusive, which are `surface` by the file; "" is not learned."""
 
     start: int
     end: int
@@ -48,9 +45,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Document:
-    """
-    A text, named as "row 3"; its spans, `None` where nobody has annotated it or it was rejected; its words, if given.
-    """
+    """A text, named as "row 3", its spans, `None` where nobody has annotated it, and its words, if given."""
 
     name: str
     text: str
@@ -185,10 +180,7 @@ def _plain(surface: str) -> str:
 
 
 def as_rows(path: Path, file: SpanFile) -> Dataset:
-    """
-    The annotated texts as `tokens` and SPAN_TAGS; spans that end within a word are widened, the longest of overlapping
-    kept.
-    """
+    """The annotated texts as `tokens` and SPAN_TAGS: spans are widened to words, and the longest of several stays."""
     file = resolve_offsets(path, file)
     counts: Counter[str] = Counter()
     tokens, tags, types, unlabelled = [], [], Counter[str](), ""
