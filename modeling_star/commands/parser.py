@@ -76,8 +76,8 @@ DEFAULTS: dict[str, Any] = {
 FRESH_LEARNING_RATE = 5e-4
 # Of --pretrained, chosen on validation splits (experiments/pages/pretrained.md).
 PRETRAINED: dict[str, Any] = {
-    "learning_rate": 1e-4,
-    "per_device_train_batch_size": 16,
+    "learning_rate": 2e-4,
+    "per_device_train_batch_size": 32,
     "warmup_steps": 0.1,
     "train_sampling_strategy": "group_by_length",
 }
@@ -90,7 +90,8 @@ training:
   --output_dir DIR                     output folder (default: outputs/SCRIPT)
   --do_train --do_eval --do_predict    do only these (default: everything there is data for)
   --num_train_epochs N                 passes over the training data (default: 3)
-  --learning_rate X                    peak (default: 0.0005 for a new model, 5e-05 for a saved one)
+  --learning_rate X                    peak (default: 0.0005 for a new model, 0.0002 with --pretrained, 5e-05 for a
+                                       saved one)
   --per_device_train_batch_size N      examples per process and step (default: {per_device_train_batch_size})
   --gradient_accumulation_steps N      steps per update (default: 1)
   --warmup_steps X                     number of steps, or below 1 a fraction of all (default: {warmup_steps})

@@ -60,7 +60,7 @@ class TaggingTask(Task[TaggingArguments]):
     reads_spans = True
     advice = (
         "word vectors, --embeddings_name_or_path VECTORS.txt --embeddings_mode vectors --config_overrides "
-        "char_features=true, or a model, --model_name_or_path bert-base-cased"
+        "char_features=true, or an encoder, --pretrained bert-base-cased"
     )
     data_args: TaggingArguments
     data: TaggingData
