@@ -12,9 +12,7 @@ check; with other layers or a smaller radius fine-tune it (docs/convert.md).
 """
 
 import argparse
-import re
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +60,7 @@ def main() -> None:
     from ..runs.cli_errors import as_user_error, command_messages
     from ..training.build import check_lexicon
     from ..training.checkpoints import seal_model
-    from ..training.named_models import loading
+    from ..training.named_models import as_typed, loading
 
     with ExitStack() as at_the_end:
         at_the_end.enter_context(command_messages("modeling-star convert", arguments.output_dir))
@@ -77,7 +75,7 @@ def main() -> None:
         saved = None if arguments.check is None else SavedModel.load(arguments.encoder)
         texts = [] if saved is None else _texts_to_check(arguments.check, saved.task)
         head = kept_head(config.architectures)
-        with as_user_error(), _as_typed():
+        with as_user_error(), as_typed():
             if config.model_type == "modernbert":
                 unused = [flag for flag in ("max_positions", "lexicon") if getattr(arguments, flag) is not None]
                 unused += ["positions"] * (arguments.positions != "repeated")
@@ -138,17 +136,6 @@ def _checked(arguments: argparse.Namespace, config: Any, head: str, model: Any) 
         return f"Not compared with the encoder: no text of {SHORTEST} tokens is covered. Fine-tune the model."
     encoder = load_encoder(arguments.encoder, config, head, {}).eval()
     return check_random_texts(arguments.encoder, encoder, model, longest)
-
-
-@contextmanager
-def _as_typed() -> Iterator[None]:
-    """Say what to type, where errors of `from_encoder` have what to write in Python."""
-    try:
-        yield
-    except ValueError as error:
-        message = re.sub(r"layers=\[([\d, ]*)\]", lambda found: f"--layers {found[1].replace(',', '')}", str(error))
-        message = re.sub(r'\w+\.from_encoder\((".*?")\)', r"modeling-star convert \1 OUTPUT", message)
-        raise UserError(message) from error
 
 
 def _big(arguments: argparse.Namespace, head: str, tokenizer: Any) -> Any:
