@@ -85,7 +85,7 @@ def load_splits(
     if dataset_name:
         if is_span_folder(Path(dataset_name)):
             raise UserError(f"{dataset_name} has labelled spans of characters: --train_file {dataset_name}")
-        return load_named(dataset_name, dataset_config_name, revision)
+        return load_named(dataset_name, dataset_config_name, revision=revision)
     rows = read_splits(paths, Options(column_names, with_spans=with_spans))
     return with_validation_name(DatasetDict(rows))
 

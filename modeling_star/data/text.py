@@ -50,7 +50,7 @@ def load_texts(
         split: [read_file(path, sample_by=sample_by) for path in named] for split, named in paths.items()
     }
     if dataset_name:
-        loaded = load_named(dataset_name, dataset_config_name, revision)
+        loaded = load_named(dataset_name, dataset_config_name, revision=revision)
         tables = {split: [rows] for split, rows in loaded.items() if split in SPLITS}
     column = text_column_name
     splits = {}
