@@ -15,7 +15,7 @@ from ..errors import UserError
 from ..files import find_report
 from .bootstrap import bootstrap_counts
 from .metrics import LESS_IS_BETTER, METRICS, TASKS, count_runs, score_counts
-from .reports import baseline_line, markdown_table, score_prefix, summarize_seeds
+from .reports import markdown_table, score_prefix
 
 
 # The kind of a prediction, a key that marks it -> the tasks, keys of `TASKS`, whose runs make such predictions.
@@ -120,20 +120,7 @@ def compare(systems: Sequence[System], metric: str | None = None, split: str = "
         markdown_table(["", f"{metric}, %", "parameters", "minutes of training"], scores),
         markdown_table([f"{first.folder} minus", f"{metric}, %"], differences),
     ]
-    return "\n\n".join([*tables, *_baselines(systems, metric, split), note])
-
-
-def _baselines(systems: Sequence[System], metric: str, split: str) -> list[str]:
-    """For each system that was compared with TF-IDF by this metric, both scores in one line."""
-    lines = []
-    name = f"{score_prefix(split)}_{metric}"  # classifiers' metrics have the same names in all_results.json
-    for system in systems:
-        means = summarize_seeds(dict(enumerate(system.results)))
-        if name in means and f"tfidf_{name}" in means:
-            own, other = (f"{100 * means[key]['mean']:.1f} %" for key in (name, f"tfidf_{name}"))
-            score = f"{system.folder}: {split} {metric}"
-            lines.append(baseline_line(score, own, {"tfidf": other}, len(system.references)))
-    return lines
+    return "\n\n".join([*tables, note])
 
 
 def _choose_metric(systems: Sequence[System], metric: str | None, prefix: str) -> tuple[str, list[list[np.ndarray]]]:

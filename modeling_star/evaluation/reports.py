@@ -157,23 +157,20 @@ BASELINES = {
 """What a model is compared with, by the prefixes of its scores in all_results.json."""
 
 
-def baseline_line(score: str, own: str, baselines: Mapping[str, str], rows: int) -> str:
-    """A model's score and those of its baselines, keys of BASELINES, in one line."""
-    others = ", ".join(f"{BASELINES[kind]} {value}" for kind, value in baselines.items())
-    return f"{score} {own}; {others}, on the same {rows:,} rows"
-
-
 def baseline_lines(results: Mapping[str, Any], metric: str) -> list[str]:
-    """`baseline_line` for each split on which a model and its baselines were scored."""
+    """The scores of a model and of its baselines in one line, for each split on which these were scored."""
     values = {name: value["mean"] if isinstance(value, Mapping) else value for name, value in results.items()}
     prefixes = [name.removesuffix("_samples") for name in values if name.endswith("_samples")]
     lines = []
     for prefix in prefixes:
         name = f"{prefix}_{metric}"
-        others = {kind: f"{values[f'{kind}_{name}']:.3f}" for kind in BASELINES if f"{kind}_{name}" in values}
+        others = [
+            f"{text} {values[f'{kind}_{name}']:.3f}" for kind, text in BASELINES.items() if f"{kind}_{name}" in values
+        ]
         if others:
-            score = f"{prefix.replace('eval', 'validation', 1)} {metric}"
-            lines.append(baseline_line(score, f"{values[name]:.3f}", others, round(values[f"{prefix}_samples"])))
+            score = f"{prefix.replace('eval', 'validation', 1)} {metric} {values[name]:.3f}"
+            rows = round(values[f"{prefix}_samples"])
+            lines.append(f"{score}; {', '.join(others)}, on the same {rows:,} rows")
     return lines
 
 

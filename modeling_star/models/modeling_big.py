@@ -36,9 +36,7 @@ from .word_matcher import WordMatcher
 logger = logging.get_logger(__name__)
 
 
-def word_candidates(
-    words: Tensor, layout: TokenLayout, include_self: bool, mean_dtype: torch.dtype | None = None
-) -> BandCandidates:
+def word_candidates(words: Tensor, include_self: bool, mean_dtype: torch.dtype | None = None) -> BandCandidates:
     """
     The words that contain a token: by length, then by the token's index in a word of that length. `words` `[N, L]`,
     bool, says at (i, l - 1) whether a word of l tokens starts at token i, and ends in its sequence; column 0 is
@@ -396,13 +394,13 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
             return adjacent_candidates(layout)
         mean_dtype = dtype if config.word_vector == "mean" else None
         if config.local_connection == "lexicon":
-            return word_candidates(self._words(layout, inputs), layout, config.include_self, mean_dtype)
+            return word_candidates(self._words(layout, inputs), config.include_self, mean_dtype)
         # No offset that no text of the batch has; recorded weights and traced graphs have all.
         radius = config.window_radius if records or is_traced() else min(config.window_radius, layout.max_length - 1)
         window = window_candidates(layout, radius, without_first=config.global_node == "first")
         if config.lexicon_kind is None and inputs["word_mask"] is None:
             return window
-        words = word_candidates(self._words(layout, inputs), layout, False, mean_dtype)
+        words = word_candidates(self._words(layout, inputs), False, mean_dtype)
         return concatenated(window, words)
 
     def _words(self, layout: TokenLayout, inputs: dict[str, Tensor | None]) -> Tensor:
