@@ -160,7 +160,7 @@ def hold_out(
     classes: str | None = None,
 ) -> DatasetDict:
     """
-    Move a random part of "train" to a new split "validation"; both keep the order of their rows, and at least one.
+    Move a random part of "train" to a new split "validation"; both keep at least one row, and their order.
 
     Args:
         together: column whose equal values stay in one split, such as a context with several questions. Slightly more
