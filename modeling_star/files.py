@@ -80,9 +80,9 @@ def folder_contents(folder: Path) -> list[str]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:  # of a file too
-        raise UserError(f"--output_dir {folder} cannot be created ({error.strerror}): name another folder.") from None
+        raise UserError(f"The folder {folder} cannot be created ({error.strerror}): name another folder.") from None
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise UserError(f"--output_dir {folder} cannot be written: name another folder, or change its permissions.")
+        raise UserError(f"The folder {folder} cannot be written: name another folder, or change its permissions.")
     paths = (path for path in folder.iterdir() if not path.is_dir() or any(path.iterdir()))
     return sorted(path.name for path in paths if path.name != LOCK)
 
@@ -93,10 +93,10 @@ def check_empty(folder: Path, held: list[str], instead: str) -> None:
         UserError: there is something in the folder.
     """
     if is_finished(folder):
-        raise UserError(f"--output_dir {folder} holds a finished run, and nothing is overwritten: {instead}")
+        raise UserError(f"The folder {folder} holds a finished run, and nothing is overwritten: {instead}")
     if held:
         names = ", ".join(held[:4]) + (", ..." if len(held) > 4 else "")
-        raise UserError(f"--output_dir {folder} holds {names}, and nothing is overwritten: {instead}")
+        raise UserError(f"The folder {folder} holds {names}, and nothing is overwritten: {instead}")
 
 
 def check_new(folder: Path) -> None:

@@ -45,31 +45,26 @@ def main() -> None:
     arguments = parser.parse_args()
 
     from ..files import check_new, no_empty_folder
-
-    if arguments.output_dir.exists():  # before the imports, which take seconds
-        try:
-            check_new(arguments.output_dir)
-        except UserError as error:
-            raise SystemExit(f"modeling-star convert: {error}") from None
-
-    from transformers import AutoConfig, AutoTokenizer
-
-    from ..inference.conversion import compare_predictions
-    from ..inference.saved_model import SavedModel
-    from ..loading import check_whole, quiet_transformers
-    from ..models.convert import kept_head
-    from ..models.modeling_encoder import longest_input
     from ..runs.cli_errors import as_user_error, command_messages
-    from ..training.build import check_lexicon
-    from ..training.checkpoints import seal_model
-    from ..training.named_models import loading
 
     with ExitStack() as at_the_end:
         at_the_end.enter_context(command_messages("modeling-star convert", arguments.output_dir))
-        at_the_end.enter_context(quiet_transformers(downloads=True))
         with suppress(OSError):  # named by `check_new`
             at_the_end.enter_context(no_empty_folder(arguments.output_dir))
-        check_new(arguments.output_dir)
+        check_new(arguments.output_dir)  # before the imports, which take seconds
+
+        from transformers import AutoConfig, AutoTokenizer
+
+        from ..inference.conversion import compare_predictions
+        from ..inference.saved_model import SavedModel
+        from ..loading import check_whole, quiet_transformers
+        from ..models.convert import kept_head
+        from ..models.modeling_encoder import longest_input
+        from ..training.build import check_lexicon
+        from ..training.checkpoints import seal_model
+        from ..training.named_models import loading
+
+        at_the_end.enter_context(quiet_transformers(downloads=True))
         check_lexicon(arguments.lexicon)
         with as_user_error(), loading("NAME", arguments.encoder):
             config = AutoConfig.from_pretrained(arguments.encoder, trust_remote_code=False)
@@ -77,7 +72,7 @@ def main() -> None:
         saved = None if arguments.check is None else SavedModel.load(arguments.encoder)
         texts = [] if saved is None else _texts_to_check(arguments.check, saved.task)
         head = kept_head(config.architectures)
-        with as_user_error(), _as_typed():
+        with _as_typed(), as_user_error():
             if config.model_type == "modernbert":
                 unused = [flag for flag in ("max_positions", "lexicon") if getattr(arguments, flag) is not None]
                 unused += ["positions"] * (arguments.positions != "repeated")
@@ -147,6 +142,8 @@ def _as_typed() -> Iterator[None]:
         yield
     except ValueError as error:
         message = re.sub(r"layers=\[([\d, ]*)\]", lambda found: f"--layers {found[1].replace(',', '')}", str(error))
+        message = re.sub(r"(window|global)_radius=", "--radius ", message)
+        message = message.replace("max_position_embeddings=", "--max_positions ")
         message = re.sub(r'\w+\.from_encoder\((".*?")\)', r"modeling-star convert \1 OUTPUT", message)
         raise UserError(message) from error
 
