@@ -504,15 +504,18 @@ def load_converted(dtype: Literal["bfloat16"] | None, folder: Path) -> Predict:
 
 
 def train_ours(flags: Sequence[str], job: Job) -> None:
-    """README's commands."""
+    """README's commands; START among the flags is the pretrained encoder."""
     files: list[str] = []
     for split in ("train", "validation"):
         path = job.folder / f"{split}.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in job.read(split)), encoding="utf-8")
         files += [f"--{split}_file", str(path)]
-    command = ["tag", "--num_train_epochs", "10"] if "tags" in job.read("train")[0] else ["classify"]
+    tags = "tags" in job.read("train")[0]
+    command = ["tag" if tags else "classify", *(job.start if flag == "START" else flag for flag in flags)]
+    if tags and not flags:
+        command += ["--num_train_epochs", "10"]
     output = ["--output_dir", str(job.folder / "model"), "--seed", str(job.seed)]
-    subprocess.run([sys.executable, "-m", "modeling_star", *command, *files, *output, *flags], check=True)
+    subprocess.run([sys.executable, "-m", "modeling_star", *command, *files, *output], check=True)
 
 
 def load_ours(folder: Path) -> Predict:
@@ -549,6 +552,7 @@ def served(title: str, place: str, train: Callable[[Job], None] | None, load: Ca
 
 
 ALL = "texts entities tags"
+PRETRAINED = ["--pretrained", "START", "--bf16", "true"]
 SYSTEMS = {
     "sklearn": System("scikit-learn TF-IDF", "sklearn", train_sklearn, load_sklearn, seeds=False),
     "fasttext": System("fastText", "fasttext", train_fasttext, load_fasttext),
@@ -566,6 +570,7 @@ SYSTEMS = {
     "converted-float32": served("converted, float32", "ours", train_converted, partial(load_converted, None)),
     "converted-bfloat16": served("converted, bfloat16", "ours", train_converted, partial(load_converted, "bfloat16")),
     "classify": System("ours: default", "ours", partial(train_ours, []), load_ours, ALL),
+    "pretrained": System("ours: --pretrained MiniLM", "ours", partial(train_ours, PRETRAINED), load_ours, ALL),
     "tfidf": System("ours: TF-IDF", "ours", partial(train_ours, ["--model_type", "tfidf"]), load_ours, seeds=False),
 }
 

@@ -12,7 +12,6 @@ check; with other layers or a smaller radius fine-tune it (docs/convert.md).
 """
 
 import argparse
-import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -62,7 +61,7 @@ def main() -> None:
         from ..models.modeling_encoder import longest_input
         from ..training.build import check_lexicon
         from ..training.checkpoints import seal_model
-        from ..training.named_models import loading
+        from ..training.named_models import as_typed, loading
 
         at_the_end.enter_context(quiet_transformers(downloads=True))
         check_lexicon(arguments.lexicon)
@@ -70,9 +69,9 @@ def main() -> None:
             config = AutoConfig.from_pretrained(arguments.encoder, trust_remote_code=False)
             tokenizer = AutoTokenizer.from_pretrained(arguments.encoder)
         saved = None if arguments.check is None else SavedModel.load(arguments.encoder)
-        texts = [] if saved is None else _texts_to_check(arguments.check, saved.task)
         head = kept_head(config.architectures)
-        with _as_typed(), as_user_error():
+        with _as_flags(), as_user_error(), as_typed():
+            texts = [] if saved is None else _texts_to_check(arguments.check, saved.task)
             if config.model_type == "modernbert":
                 unused = [flag for flag in ("max_positions", "lexicon") if getattr(arguments, flag) is not None]
                 unused += ["positions"] * (arguments.positions != "repeated")
@@ -110,10 +109,7 @@ def _texts_to_check(path: str, task: str) -> list[Any]:
     from ..data.prediction_inputs import read_texts
 
     options = {"tags": task == "token-classification", "questions": task == "question-answering"}
-    try:
-        return [text for _, text in read_texts(path, **options)]
-    except UserError as error:  # of `predict`
-        raise UserError(str(error).replace("--file", "--check")) from error
+    return [text for _, text in read_texts(path, **options)]
 
 
 def _checked(arguments: argparse.Namespace, config: Any, head: str, model: Any) -> str:
@@ -136,15 +132,13 @@ def _checked(arguments: argparse.Namespace, config: Any, head: str, model: Any) 
 
 
 @contextmanager
-def _as_typed() -> Iterator[None]:
-    """Say what to type, where errors of `from_encoder` have what to write in Python."""
+def _as_flags() -> Iterator[None]:
+    """Name the flags of this command where others, or fields, are named."""
     try:
         yield
-    except ValueError as error:
-        message = re.sub(r"layers=\[([\d, ]*)\]", lambda found: f"--layers {found[1].replace(',', '')}", str(error))
-        message = re.sub(r"(window|global)_radius=", "--radius ", message)
-        message = message.replace("max_position_embeddings=", "--max_positions ")
-        message = re.sub(r'\w+\.from_encoder\((".*?")\)', r"modeling-star convert \1 OUTPUT", message)
+    except UserError as error:
+        message = str(error).replace("max_position_embeddings=", "--max_positions ").replace("--file", "--check")
+        message = message.replace("window_radius=", "--radius ").replace("global_radius=", "--radius ")
         raise UserError(message) from error
 
 

@@ -8,7 +8,10 @@ Your own files, with a tokenizer trained on them: TF-IDF, and an encoder where t
 alone; --tfidf_vote true or false: an encoder with or without it; --config_name star-base: the paper's form of it):
     modeling-star classify --train_file train.csv --validation_file dev.csv --output_dir outputs/mine
 
-A GLUE task from the Hub, with any saved model of transformers:
+A pretrained encoder, converted to a BiG-Transformer, and TF-IDF where that helps:
+    ... --pretrained sentence-transformers/all-MiniLM-L6-v2
+
+A GLUE task from the Hub, with any saved model of transformers as it is:
     modeling-star classify --dataset_name nyu-mll/glue --dataset_config_name mrpc --task_name mrpc \\
         --model_name_or_path bert-base-cased
 

@@ -9,9 +9,8 @@ A new star-plus on your own files, with a tokenizer trained on them (--tokenizer
     modeling-star tag --train_file train.conll --validation_file dev.conll --test_file test.conll \\
         --output_dir outputs/mine --num_train_epochs 10 --per_device_train_batch_size 32
 
-On top of a BERT, or any saved model of transformers:
-    ... --embeddings_name_or_path bert-base-cased --embeddings_mode contextual --learning_rate 1e-4 \\
-        --config_overrides hidden_size=768,num_attention_heads=12
+A pretrained encoder, converted to a BiG-Transformer, or any saved model of transformers as it is:
+    ... --pretrained bert-base-cased --learning_rate 5e-5
     ... --model_name_or_path bert-base-cased
 
 Without the CRF that a new tagger of entities has, and without characters:

@@ -74,6 +74,13 @@ DEFAULTS: dict[str, Any] = {
     "label_names": ["labels"],  # of a model for question answering Trainer would take start_positions
 }
 FRESH_LEARNING_RATE = 5e-4
+# Of --pretrained, chosen on validation splits (experiments/pages/pretrained.md).
+PRETRAINED: dict[str, Any] = {
+    "learning_rate": 2e-4,
+    "per_device_train_batch_size": 32,
+    "warmup_steps": 0.1,
+    "train_sampling_strategy": "group_by_length",
+}
 
 _USUAL = {"per_device_train_batch_size": 8, "warmup_steps": 0}  # in the help
 TRAINING_HELP = """
@@ -83,7 +90,8 @@ training:
   --output_dir DIR                     output folder (default: outputs/SCRIPT)
   --do_train --do_eval --do_predict    do only these (default: everything there is data for)
   --num_train_epochs N                 passes over the training data (default: 3)
-  --learning_rate X                    peak (default: 0.0005 for a new model, 5e-05 for a saved one)
+  --learning_rate X                    peak (default: 0.0005 for a new model, 0.0002 with --pretrained, 5e-05 for a
+                                       saved one)
   --per_device_train_batch_size N      examples per process and step (default: {per_device_train_batch_size})
   --gradient_accumulation_steps N      steps per update (default: 1)
   --warmup_steps X                     number of steps, or below 1 a fraction of all (default: {warmup_steps})
@@ -150,7 +158,7 @@ def parse(
     if recipe is not None:
         by_recipe = _with_others(others, known, *own.read(read_recipe(recipe, known)))
     given = _with_others(others, known, given, unread)
-    if "model_name_or_path" in given:
+    if {"model_name_or_path", "pretrained"} & given.keys():
         by_recipe = {name: value for name, value in by_recipe.items() if name not in FRESH_MODEL}
     try:
         return from_values(groups, by_recipe | given, defaults, training_class)
@@ -331,7 +339,9 @@ def _defaults(given: Mapping[str, Any], known: set[str], of_script: Mapping[str,
     defaults |= {"dataloader_pin_memory": has_accelerator, "use_cpu": not has_accelerator}
     if not has_accelerator and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         defaults["ddp_backend"] = "gloo"
-    if "model_name_or_path" not in given:
+    if "pretrained" in given:
+        defaults |= PRETRAINED
+    elif "model_name_or_path" not in given:
         defaults["learning_rate"] = FRESH_LEARNING_RATE
     has_training_data = "train_file" not in known or bool({"train_file", "dataset_name"} & given.keys())
     # run_glue.py downloads a GLUE task if no file is named.

@@ -67,7 +67,7 @@ def run_card(task: Task, trainer: StarTrainer, results: dict[str, Any], sections
             **task.card_settings(trainer),
         },
         dataset_id=options.dataset_name,
-        base_model=arguments.model_name_or_path or arguments.embeddings_name_or_path,
+        base_model=arguments.source,
         examples=[shortened(example, limit) for example in task.example_texts()] if options.card_examples else (),
         is_pair=task.needs_types,
         mask_token=trainer.processing_class.mask_token or "[MASK]",
@@ -129,10 +129,10 @@ def _separate_rates(arguments: RunArguments) -> dict[str, float]:
 
 
 def _embeddings_of(arguments: ModelArguments) -> str:
-    if arguments.model_name_or_path:
-        return f"those of {shown_path(arguments.model_name_or_path)}"
-    if arguments.embeddings_name_or_path is None:
+    if arguments.source is None:
         return "random"
+    if arguments.source != arguments.embeddings_name_or_path:
+        return f"those of {shown_path(arguments.source)}"
     frozen = ", frozen" if arguments.freeze_embeddings else ""
     return f"{arguments.embeddings_mode}, {Path(arguments.embeddings_name_or_path).name}{frozen}"
 

@@ -37,7 +37,7 @@ class ClassificationTask(Task[ClassificationArguments]):
     pipeline = "text-classification"
     collate = DataCollatorWithPadding
     cuts_inputs = True
-    advice = "pretrained embeddings, --embeddings_name_or_path, or a model, --model_name_or_path"
+    advice = "a pretrained encoder, --pretrained bert-base-uncased"
     _fitted: float = 1.0
     data_args: ClassificationArguments
     data: ClassificationData

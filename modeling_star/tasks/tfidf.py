@@ -51,7 +51,8 @@ def why_alone(task: Task) -> str | None:
         return "--model_type tfidf is written"
     if getattr(saved_config(arguments), "tfidf_alone", False):
         return f"{arguments.model_name_or_path} has none"
-    if task.data_args.tfidf_vote is not None or not _is_default(task) or "train" not in data.splits:
+    is_open = _is_default(task) and arguments.pretrained is None
+    if task.data_args.tfidf_vote is not None or not is_open or "train" not in data.splits:
         return None
     train, single = data.splits["train"], len(data.text_columns) == 1
     if not single or data.problem_type == "regression" or len(train) > MOST_TEXTS:
@@ -65,8 +66,9 @@ def why_alone(task: Task) -> str | None:
 
 
 def _is_default(task: Task) -> bool:
-    """Whether the arguments name neither a model nor its shape, nor a teacher."""
-    return not any(getattr(task.model_args, name) for name in _NAMES) and task.data_args.teacher is None
+    """Whether the arguments name neither a model nor its shape, or a pretrained encoder; and no teacher."""
+    is_open = task.model_args.pretrained or not any(getattr(task.model_args, name) for name in _NAMES)
+    return bool(is_open) and task.data_args.teacher is None
 
 
 def _count_words(text: str) -> int:
@@ -78,8 +80,9 @@ def without_encoder(task: Task) -> Task:
     """The task, with arguments that build a model for TF-IDF alone; of a saved one with its tokenizer."""
     builder, given = copy(task), task.model_args
     fields: dict[str, Any] = {"model_type": StarTransformerConfig.model_type, "config_overrides": _NO_ENCODER}
-    fields |= {"tokenizer_name": given.tokenizer_name or given.model_name_or_path, "model_name_or_path": None}
-    builder.model_args = replace(given, **fields, config_name=None, embeddings_name_or_path=None)
+    fields |= {"tokenizer_name": given.tokenizer_name or given.model_name_or_path or given.pretrained}
+    fields |= dict.fromkeys(("model_name_or_path", "pretrained", "layers", "config_name", "embeddings_name_or_path"))
+    builder.model_args = replace(given, **fields)
     return builder
 
 
@@ -140,7 +143,11 @@ class LinearModel:
         logger.info(f"share of TF-IDF {self.terms.share:.2f}, encoder alone: {self.metric} {self.score(encoder):.3f}.")
         if self.is_asked or gain > error:
             self.closing = f"The encoder is in the ensemble: {scores}, {cost}"
-            trainer.model.set_tfidf(self.terms)
+            if self.is_asked or self.terms.share > 0:
+                trainer.model.set_tfidf(self.terms)
+            else:
+                self.logits = {}  # nothing to fit again
+                self.closing = f"The encoder classifies alone, as TF-IDF adds nothing: {scores}, {cost}"
             return {}
         self.closing = f"The encoder is not kept: {scores}, {cost}; next time write --model_type tfidf"
         trainer.model = trainer.model_wrapped = make_model(without_encoder(self.task), trainer.processing_class)

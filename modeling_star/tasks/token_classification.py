@@ -60,7 +60,7 @@ class TaggingTask(Task[TaggingArguments]):
     reads_spans = True
     advice = (
         "word vectors, --embeddings_name_or_path VECTORS.txt --embeddings_mode vectors --config_overrides "
-        "char_features=true, or a model, --model_name_or_path bert-base-cased"
+        "char_features=true, or an encoder, --pretrained bert-base-cased"
     )
     data_args: TaggingArguments
     data: TaggingData
@@ -103,7 +103,7 @@ class TaggingTask(Task[TaggingArguments]):
             # With --label_all_tokens each piece of a word has its label, such as E-PER twice.
             keeps = not self.data_args.label_all_tokens and self._labels_keep_their_scheme()
             fields = {"use_crf": True, "crf_constraints": "auto" if keeps else None}
-        is_open = (arguments.config_name, arguments.model_type, arguments.embeddings_name_or_path) == (None,) * 3
+        is_open = (arguments.config_name, arguments.model_type, arguments.source) == (None,) * 3
         if is_open and between_words(self.data.splits["train"][self.data.text_column][:_SENTENCES_COMPARED]):
             fields["char_features"] = True
         return fields

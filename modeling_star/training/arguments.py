@@ -25,7 +25,9 @@ class ModelArguments:
     """Model, tokenizer and embeddings."""
 
     _argument_group_name = "model, tokenizer and embeddings"
-    ignore_mismatched_sizes = False  # a flag of the scripts whose data have labels
+    ignore_mismatched_sizes = False  # flags of the scripts whose data have labels
+    pretrained = cast("str | None", None)
+    layers = cast("list[int] | None", None)
 
     model_name_or_path: str | None = flag("Saved model to fine-tune; it replaces a recipe's new model.")
     model_type: str | None = flag(f"Type of a new model: {_TYPES}, in the paper's form.")
@@ -56,17 +58,33 @@ class ModelArguments:
     model_revision: str = flag("Branch, tag or commit of the model on the Hub.", "main")
     trust_remote_code: bool = flag("Run the code that a saved model ships.", False)
 
+    @property
+    def source(self) -> str | None:
+        """What the weights begin with: a saved model, a pretrained encoder, or embeddings."""
+        return self.model_name_or_path or self.pretrained or self.embeddings_name_or_path
+
 
 @dataclass
-class ClassificationModelArguments(ModelArguments):
-    """Model, tokenizer and embeddings of a classifier."""
+class LabelModelArguments(ModelArguments):
+    """Model, tokenizer and embeddings where data have labels."""
 
-    model_type: str | None = flag(f"Type of a new model: {_TYPES}, in the paper's form, or tfidf.")
+    pretrained: str | None = flag(
+        "BERT, RoBERTa, DistilBERT, ELECTRA, MiniLM ... to convert (docs/convert.md) and fine-tune, with other "
+        "defaults of the training."
+    )
+    layers: list[int] | None = flag("With --pretrained: the layers that are taken, such as 0 2 4; without it, all.")
     ignore_mismatched_sizes: bool = flag("Replace a head whose size differs from the data's labels.", False)
 
 
 @dataclass
-class TaggingModelArguments(ModelArguments):
+class ClassificationModelArguments(LabelModelArguments):
+    """Model, tokenizer and embeddings of a classifier."""
+
+    model_type: str | None = flag(f"Type of a new model: {_TYPES}, in the paper's form, or tfidf.")
+
+
+@dataclass
+class TaggingModelArguments(LabelModelArguments):
     """Model, tokenizer and embeddings of a tagger."""
 
     # Entities are often rare words: subwords and capitals say something about them.
@@ -75,7 +93,6 @@ class TaggingModelArguments(ModelArguments):
     )
     lower_case: bool = flag("Lower-case the text in a trained tokenizer.", False)
     vocab_size: int = flag("Maximum vocabulary size of a trained tokenizer.", 8000)
-    ignore_mismatched_sizes: bool = flag("Replace a head whose size differs from the data's labels.", False)
 
 
 @dataclass

@@ -16,14 +16,16 @@ from ..data.tokenizers import set_token_types, train_tokenizer
 from ..data.vectors import words_of_vectors
 from ..errors import UserError
 from ..loading import check_whole
+from ..models import modeling_big, modeling_window_modernbert
 from ..models.configuration_encoder import MOST_REPEATED, did_you_mean
 from ..models.configuration_star import StarTransformerConfig
+from ..models.convert import load_encoder
 from ..models.modeling_encoder import EncoderPreTrainedModel, longest_input
 from ..models.vocabulary import VocabularyTables
 from ..models.word_marks import word_marker
 from .arguments import ModelArguments
 from .checkpoints import differences
-from .named_models import config_fields, loading, parse_overrides, saved_labels
+from .named_models import as_typed, config_fields, loading, parse_overrides, saved_labels
 from .task import Task
 
 
@@ -87,7 +89,8 @@ def build_parts(task: Task) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
     elif lacks_words(model.config):
         logger.warning("big_transformer has no words to read: add --lexicon FILE, jieba or whole_word.")
     check_vocabulary(tokenizer, model, arguments.tokenizer_name)
-    if task.needs_types and "token_type_ids" in inspect.signature(model.forward).parameters:
+    takes_types = getattr(model.config, "type_vocab_size", 2) > 1  # a RoBERTa's tells texts of a pair by [SEP]
+    if task.needs_types and takes_types and "token_type_ids" in inspect.signature(model.forward).parameters:
         set_token_types(tokenizer)
         is_siamese = getattr(model.config, "pair_mode", None) == "siamese"
         if is_siamese and 1 not in tokenizer("a", "a")["token_type_ids"]:
@@ -102,8 +105,8 @@ def build_parts(task: Task) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
 def tokenizer_name(task: Task) -> str | None:
     """The tokenizer that the arguments name: itself, with a model, or with embeddings; `None`: one is trained."""
     arguments = task.model_args
-    embeddings = arguments.embeddings_name_or_path if arguments.embeddings_mode != "vectors" else None
-    return arguments.tokenizer_name or arguments.model_name_or_path or embeddings
+    has_none = arguments.embeddings_name_or_path is not None and arguments.embeddings_mode == "vectors"
+    return arguments.tokenizer_name or (None if has_none else arguments.source)
 
 
 def tokenizer_texts(task: Task) -> Any:
@@ -135,14 +138,17 @@ def make_tokenizer(task: Task) -> PreTrainedTokenizerBase:
 
 
 def make_model(task: Task, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """Load the saved model that the arguments name, or build a new one for this tokenizer."""
+    """Load or convert the model that the arguments name, or build a new one for this tokenizer."""
     arguments, head = task.model_args, task.head
+    given = "pretrained" if arguments.model_name_or_path is None else "model_name_or_path"
     overrides = parse_overrides(arguments.config_overrides)
     if overrides.get("use_crf") and head != "AutoModelForTokenClassification":
         raise UserError("--config_overrides sets use_crf, and only taggers have a CRF: omit it.")
     if overrides.get("ngram_buckets") and head != "AutoModelForSequenceClassification":
         raise UserError("--config_overrides sets ngram_buckets, and only classifiers read n-grams: omit it.")
-    if arguments.model_name_or_path is None:
+    if arguments.layers is not None and arguments.pretrained is None:
+        raise UserError("--layers chooses those of --pretrained NAME: add it, or omit --layers.")
+    if arguments.source in (None, arguments.embeddings_name_or_path):
         length, defaults = task.data_args.max_seq_length, task.config_defaults
         if arguments.word_vectors is None:
             return fresh_model(head, tokenizer, task.labels, arguments, length, defaults)
@@ -155,9 +161,12 @@ def make_model(task: Task, tokenizer: PreTrainedTokenizerBase) -> PreTrainedMode
             )
         model.set_word_vectors(lexicon)
         return model
-    for flag in ("embeddings_name_or_path", "config_name", "model_type", "word_vectors"):
-        if getattr(arguments, flag) is not None:
-            raise UserError(f"--{flag} is for a new model, and --model_name_or_path names a saved one: omit it.")
+    for flag in ("embeddings_name_or_path", "config_name", "model_type", "word_vectors", "pretrained"):
+        if getattr(arguments, flag) is not None and flag != given:
+            raise UserError(f"--{flag} is for a new model, and --{given} names a saved one: omit it.")
+    if arguments.model_name_or_path is None:
+        model, task.new_parameters = pretrained_model(task)
+        return model
     model, task.new_parameters = saved_model(head, task.labels, arguments)
     if task.new_parameters:
         names = textwrap.shorten(", ".join(sorted(task.new_parameters)), width=200, placeholder=" ...")
@@ -331,6 +340,32 @@ def _classes(head: str, model_type: str) -> tuple[PreTrainedConfig, type[PreTrai
 
 
 # Saved models
+
+
+def pretrained_model(task: Task) -> tuple[PreTrainedModel, set[str]]:
+    """The encoder of --pretrained, converted with a new head, and the head's names."""
+    arguments, overrides = task.model_args, parse_overrides(task.model_args.config_overrides)
+    name, hub = str(arguments.pretrained), {"revision": arguments.model_revision}
+    with loading("--pretrained", name):
+        config = AutoConfig.from_pretrained(name, **hub)
+    ending, defaults = task.head.removeprefix("AutoModel"), task.config_defaults
+    if config.model_type == "modernbert":
+        model_class: Any = getattr(modeling_window_modernbert, f"WindowModernBert{ending}")
+        source, fields = name, {**hub, **overrides}
+    else:
+        model_class = getattr(modeling_big, f"BigTransformer{ending}")
+        with loading("--pretrained", name):
+            source = load_encoder(name, config, "Model", hub)
+        of_crf: dict[str, Any] = {
+            field: defaults[field] for field in ("use_crf", "crf_constraints") if field in defaults
+        }
+        longest = max(longest_input(config) or 0, task.data_args.max_seq_length or 0)
+        fields = {"max_positions": longest, **of_crf, **overrides}
+    check_overrides(model_class.config_class(), overrides)
+    with as_typed():
+        model = model_class.from_encoder(source, arguments.layers, **fields, **task.labels)
+    inside = f"{model.base_model_prefix}."
+    return model, {name for name, _ in model.named_parameters() if not name.startswith(inside)}
 
 
 def saved_model(head: str, labels: dict[str, Any], arguments: ModelArguments) -> tuple[PreTrainedModel, set[str]]:

@@ -1,6 +1,7 @@
 """The models that arguments name, before one is built: their folders, configurations and labels."""
 
 import json
+import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +37,17 @@ def loading(flag: str, name: str) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def as_typed() -> Iterator[None]:
+    """Say what to type, where errors of `from_encoder` have what to write in Python."""
+    try:
+        yield
+    except ValueError as error:
+        message = re.sub(r"layers=\[([\d, ]*)\]", lambda found: f"--layers {found[1].replace(',', '')}", str(error))
+        message = re.sub(r'\w+\.from_encoder\((".*?")\)', r"modeling-star convert \1 OUTPUT", message)
+        raise UserError(message) from error
+
+
 def lacks_type(folder: Path) -> bool:
     """Whether a folder has a configuration that does not name its kind of model."""
     path = folder / "config.json"
@@ -48,7 +60,7 @@ def lacks_type(folder: Path) -> bool:
 
 def check_names(arguments: ModelArguments) -> None:
     """Raise a UserError where a name of a model is neither here nor on the Hub; raised before data are read."""
-    for flag in ("model_name_or_path", "config_name", "tokenizer_name", "embeddings_name_or_path"):
+    for flag in ("model_name_or_path", "pretrained", "config_name", "tokenizer_name", "embeddings_name_or_path"):
         check_exists(f"--{flag}", getattr(arguments, flag))
 
 

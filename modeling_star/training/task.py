@@ -184,8 +184,11 @@ class Task(ABC, Generic[DataArgs]):
             if reason := below if own < score else self.weakness(results):
                 losses = [log["eval_loss"] for log in trainer.state.log_history if "eval_loss" in log]
                 may_fall = bool(losses) and losses[-1] == min(losses)
-                given = self.model_args.model_name_or_path or self.model_args.embeddings_name_or_path
-                start = "" if given or not self.advice else f", or begin with what is pretrained: {self.advice}"
+                start = (
+                    ""
+                    if self.model_args.source or not self.advice
+                    else f", or begin with what is pretrained: {self.advice}"
+                )
                 rate = "train longer, or change --learning_rate" if may_fall else "change --learning_rate"
                 logger.warning(f"validation: {reason}; {rate}{start}.")
         lines = baseline_lines(results, metric)

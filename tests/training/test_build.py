@@ -1,22 +1,29 @@
 """From arguments to a model: names, files and the tokenizer's part in it."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import torch
 from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
-from transformers import BertConfig, RobertaConfig
+from script_samples import write_bert, write_rows, write_typeless_tokenizer
+from task_samples import ROWS, Parsed
+from transformers import AutoModel, AutoTokenizer, BertConfig, RobertaConfig, RobertaModel
 
 from modeling_star import StarTransformerConfig
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
+from modeling_star.runs.run import load_task, make_features, make_trainer
 from modeling_star.sources import check_exists
+from modeling_star.tasks.sequence_classification import ClassificationTask
+from modeling_star.tasks.token_classification import TaggingTask
 from modeling_star.training.arguments import ModelArguments
-from modeling_star.training.build import fresh_model, saved_model
+from modeling_star.training.build import build_parts, fresh_model, saved_model
 
 
 SHAPE: dict[str, Any] = {"hidden_size": 16, "num_attention_heads": 2}
@@ -157,3 +164,83 @@ def test_names_of_the_hub_are_used_whatever_they_resemble(asked: Mock, name: str
     asked.side_effect = ConnectionError("no network")
     (Path("cache") / f"models--{name.replace('/', '--')}" / "snapshots").mkdir(parents=True)
     check_exists("MODEL", name)
+
+
+# ------ --pretrained
+
+
+@pytest.fixture
+def built(parsed: Callable[..., Parsed], tmp_path: Path) -> Callable[..., Any]:
+    """Task, tokenizer and model of a run on tiny data with further arguments."""
+
+    def build(kind: type[Any], *given: str, rows: Any = None) -> Any:
+        file = write_rows(tmp_path / "rows.jsonl", ROWS[kind] * 3 if rows is None else rows)
+        *groups, training = parsed(kind, f"--train_file={file}", "--validation_fraction=0.25", *given)
+        training.output_dir = str(tmp_path / "run")
+        task = load_task(kind, *groups)
+        tokenizer, model = build_parts(task)
+        make_trainer(task, training, tokenizer, model, make_features(task, training, tokenizer, model))
+        return task, tokenizer, model
+
+    return build
+
+
+@pytest.fixture
+def encoder(tmp_path: Path) -> Path:
+    return write_bert(tmp_path / "encoder", [row["text"] for row in ROWS[ClassificationTask]], layers=3)
+
+
+@pytest.mark.parametrize(("kind", "layers"), [(ClassificationTask, 3), (TaggingTask, 2)])
+def test_a_pretrained_encoder_is_converted_with_a_new_head(
+    built: Callable[..., Any], encoder: Path, kind: type[Any], layers: int
+) -> None:
+    given = [] if layers == 3 else ["--layers", "0", "1"]
+    task, tokenizer, model = built(kind, f"--pretrained={encoder}", *given)
+    assert model.config.model_type == "big_transformer"
+    assert (model.config.window_radius, model.config.num_hidden_layers) == (128, layers)
+    assert model.config.num_labels == len(task.data.label_list)
+    assert getattr(model.config, "use_crf", False) == (kind is TaggingTask)
+    heads = {name for name, _ in model.named_parameters()} - {f"model.{n}" for n, _ in model.model.named_parameters()}
+    assert task.new_parameters == heads
+    bert, batch = AutoModel.from_pretrained(encoder), tokenizer(["text 3 text"], return_tensors="pt")
+    bert.encoder.layer = bert.encoder.layer[:layers]
+    with torch.no_grad():
+        expected, found = (each.eval()(**batch).last_hidden_state for each in (bert, model.model))
+    assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_a_pretrained_encoder_reads_what_the_arguments_say(built: Callable[..., Any], encoder: Path) -> None:
+    _, _, model = built(
+        ClassificationTask, f"--pretrained={encoder}", "--config_overrides=window_radius=2", "--max_seq_length=100"
+    )
+    assert (model.config.window_radius, model.config.max_position_embeddings) == (2, 100)
+
+
+def test_pairs_without_types_are_read_by_a_pretrained_roberta(
+    built: Callable[..., Any], encoder: Path, tmp_path: Path
+) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
+    sizes = {"hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    config = RobertaConfig(vocab_size=len(tokenizer), type_vocab_size=1, max_position_embeddings=70, **sizes)
+    RobertaModel(config).save_pretrained(tmp_path / "roberta")
+    write_typeless_tokenizer(tmp_path / "roberta", [row["text"] for row in ROWS[ClassificationTask]])
+    rows = [{"sentence1": "text 1", "sentence2": f"text {n}", "label": "ab"[n % 2]} for n in range(8)]
+    _, tokenizer, model = built(ClassificationTask, f"--pretrained={tmp_path / 'roberta'}", rows=rows)
+    assert model(**tokenizer("text 1", "text 2", return_tensors="pt")).logits.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("given", "instead"),
+    [
+        (["--pretrained={encoder}", "--layers", "0", "7"], ["--pretrained={encoder}", "--layers", "0", "2"]),
+        (["--layers", "0"], ["--layers", "0", "--pretrained={encoder}"]),
+        (["--pretrained={encoder}", "--config_name=star-base"], ["--pretrained={encoder}"]),
+        (["--pretrained={encoder}", "--model_name_or_path={encoder}"], ["--model_name_or_path={encoder}"]),
+    ],
+)
+def test_what_does_not_fit_a_pretrained_encoder_is_refused_with_what_to_write(
+    built: Callable[..., Any], encoder: Path, given: list[str], instead: list[str]
+) -> None:
+    with pytest.raises(UserError, match=r"omit|--layers 0 2"):
+        built(ClassificationTask, *(each.format(encoder=encoder) for each in given))
+    built(ClassificationTask, *(each.format(encoder=encoder) for each in instead))
