@@ -92,11 +92,9 @@ def check_empty(folder: Path, held: list[str], instead: str) -> None:
     Raises:
         UserError: there is something in the folder.
     """
-    if is_finished(folder):
-        raise UserError(f"The folder {folder} holds a finished run, and nothing is overwritten: {instead}")
     if held:
-        names = ", ".join(held[:4]) + (", ..." if len(held) > 4 else "")
-        raise UserError(f"The folder {folder} holds {names}, and nothing is overwritten: {instead}")
+        found = "a finished run" if is_finished(folder) else listed(held)
+        raise UserError(f"The folder {folder} holds {found}, and nothing is overwritten: {instead}")
 
 
 def check_new(folder: Path) -> None:

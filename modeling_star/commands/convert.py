@@ -57,6 +57,7 @@ def main() -> None:
         from ..inference.conversion import compare_predictions
         from ..inference.saved_model import SavedModel
         from ..loading import check_whole, quiet_transformers
+        from ..models import modeling_window_modernbert
         from ..models.convert import kept_head
         from ..models.modeling_encoder import longest_input
         from ..training.build import check_lexicon
@@ -77,7 +78,8 @@ def main() -> None:
                 unused += ["positions"] * (arguments.positions != "repeated")
                 if unused:
                     raise UserError(f"--{unused[0]} is given, which a ModernBERT does not need or read: omit it.")
-                model = _window_modernbert(arguments, head)
+                window_modernbert = getattr(modeling_window_modernbert, f"WindowModernBert{head}")
+                model = window_modernbert.from_encoder(arguments.encoder, arguments.layers, arguments.radius)
             elif arguments.positions != "repeated" and arguments.max_positions is None:
                 raise UserError("--positions interpolated fills a longer table: add --max_positions 8192")
             else:
@@ -159,10 +161,3 @@ def _big(arguments: argparse.Namespace, head: str, tokenizer: Any) -> Any:
         max_positions=arguments.max_positions,
         positions=arguments.positions,
     )
-
-
-def _window_modernbert(arguments: argparse.Namespace, head: str) -> Any:
-    from ..models import modeling_window_modernbert
-
-    model_class = getattr(modeling_window_modernbert, f"WindowModernBert{head}")
-    return model_class.from_encoder(arguments.encoder, arguments.layers, arguments.radius)

@@ -114,7 +114,8 @@ def open_texts(
         text_column_name = words[0] if len(words) == 1 else None
     columns = text_columns(sample, text_column_name, trained_on, pairs=pairs, contexts=contexts, questions=questions)
     trained = {trained_on, *map(str.strip, (trained_on or "").split(","))}
-    if name is None and text_column_name is None and not trained.issuperset(columns) and not are_known(columns):
+    is_open = text_column_name is None and len(sample.column_names) > len(columns)
+    if is_open and not trained.issuperset(columns) and not are_known(columns):
         advice = "where these are not the texts, write --text_column_name NAME."
         logger.warning("%s: texts are read from column %s; %s", path, " and ".join(map(repr, columns)), advice)
     keys = _keys_of_sentences(path, sample, columns[0]) if tags and len(columns) == 1 else None
@@ -220,13 +221,11 @@ def data_files(paths: Sequence[str]) -> list[str]:
         if path != "-" and not Path(path).exists():
             raise UserError(f"{missing_file(Path(path))} Write --file texts.txt")
         inside = sorted(str(each) for each in Path(path).iterdir() if is_data(each)) if Path(path).is_dir() else [path]
-        if not inside and is_span_folder(Path(path)):
-            inside = [path]
-        if not inside:
+        if not inside and not is_span_folder(Path(path)):
             raise UserError(
                 f"The folder {path} has no data files: name one with .txt, .csv, .jsonl or .parquet files."
             )
-        files += inside
+        files += inside or [path]
     return files
 
 

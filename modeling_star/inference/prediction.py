@@ -118,6 +118,11 @@ class Predictor:
             raise UserError(f"--min_probability {min_probability:g} is given: write one above 0 and up to 1, as 0.1.")
         if n_best is not None and (n_best < 1 or n_best % 1):
             raise UserError(f"--n_best {n_best} is given: write a whole number, 1 or more.")
+        if saved.onnx is not None and (bound := getattr(saved.config, "entity_bound", None)):
+            logger.warning(
+                f"{saved.name} has an entity_bound of an earlier version, which is ignored: write --min_probability "
+                f"{bound} to list all spans above it."
+            )
         self.min_probability = _LEAST if min_probability is None and n_best is not None else min_probability
         self.n_best = n_best
 
@@ -241,13 +246,11 @@ class Predictor:
             UserError: as `predict`; the model is no classifier.
         """
         rows = self._checked(texts, "text-classification", with_missing=True)
-        filled = [(number, text) for number, text in enumerate(rows) if text is not None]
-        labels: list[Any] = [None] * len(rows)
-        for (number, _), (_, found) in zip(filled, self._predict([text for _, text in filled]), strict=True):
-            labels[number] = found[0]["value" if "value" in self.fields else "label"]
-            if "predicted" in self.fields:
-                labels[number] = [each["label"] for each in found if each["predicted"]]
-        return labels
+        predicted = iter(self._predict([text for text in rows if text is not None]))
+        found = [None if text is None else next(predicted)[1] for text in rows]
+        if "predicted" in self.fields:
+            return [each and [entry["label"] for entry in each if entry["predicted"]] for each in found]
+        return [each and each[0]["value" if "value" in self.fields else "label"] for each in found]
 
     def _predict(
         self, texts: Sequence[Text], numbers: Sequence[int] | None = None
