@@ -142,7 +142,16 @@ def find_text_column(splits: DatasetDict, text_column_name: str | None = None) -
     known = _called(_TEXTS, texts) or (texts if len(texts) == 1 else [])
     text = text_column_name or _first(splits, known, "--text_column_name")
     check_columns(splits, (text,), "--text_column_name", everywhere=True)
+    if text_column_name is None:
+        show_guess(next(iter(splits)), (text,), example.column_names)
     return text
+
+
+def show_guess(source: object, columns: Sequence[str], present: Sequence[str]) -> None:
+    """Warn where columns are read as texts that have no known name, and others are present."""
+    if len(present) > len(columns) and not are_known(columns):
+        advice = "where these are not the texts, write --text_column_name NAME."
+        logger.warning("%s: texts are read from column %s; %s", source, " and ".join(map(repr, columns)), advice)
 
 
 def find_predicted_columns(

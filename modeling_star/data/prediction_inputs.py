@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from .columns import ONE_WORD, TAGS, are_known, text_columns
+from .columns import ONE_WORD, TAGS, are_known, show_guess, text_columns
 from .detect import DataFile, detect, is_data, is_span_folder
 from .encodings import HALF_CHARACTER, is_wide, not_utf8, warn_of_halves
 from .files import Options, ending_of, missing_file, open_bytes, reading
@@ -114,10 +114,8 @@ def open_texts(
         text_column_name = words[0] if len(words) == 1 else None
     columns = text_columns(sample, text_column_name, trained_on, pairs=pairs, contexts=contexts, questions=questions)
     trained = {trained_on, *map(str.strip, (trained_on or "").split(","))}
-    is_open = text_column_name is None and len(sample.column_names) > len(columns)
-    if is_open and not trained.issuperset(columns) and not are_known(columns):
-        advice = "where these are not the texts, write --text_column_name NAME."
-        logger.warning("%s: texts are read from column %s; %s", path, " and ".join(map(repr, columns)), advice)
+    if text_column_name is None and not trained.issuperset(columns):
+        show_guess(path, columns, sample.column_names)
     keys = _keys_of_sentences(path, sample, columns[0]) if tags and len(columns) == 1 else None
     if keys is not None:
         rows = _sentences_of_words(rows, keys, sample.column_names)
