@@ -54,6 +54,7 @@ def main() -> None:
 
         from transformers import AutoConfig, AutoTokenizer
 
+        from ..data.prediction_inputs import read_texts
         from ..inference.conversion import compare_predictions
         from ..inference.saved_model import SavedModel
         from ..loading import check_whole, quiet_transformers
@@ -72,7 +73,9 @@ def main() -> None:
         saved = None if arguments.check is None else SavedModel.load(arguments.encoder)
         head = kept_head(config.architectures)
         with _as_flags(), as_user_error(), as_typed():
-            texts = [] if saved is None else _texts_to_check(arguments.check, saved.task)
+            task = None if saved is None else saved.task
+            options = {"tags": task == "token-classification", "questions": task == "question-answering"}
+            texts = [] if task is None else [text for _, text in read_texts(arguments.check, **options)]
             if config.model_type == "modernbert":
                 unused = [flag for flag in ("max_positions", "lexicon") if getattr(arguments, flag) is not None]
                 unused += ["positions"] * (arguments.positions != "repeated")
@@ -105,13 +108,6 @@ def main() -> None:
         f"{longest_input(model.config):,} tokens, {model.num_parameters():,} parameters, written to "
         f"{arguments.output_dir}"
     )
-
-
-def _texts_to_check(path: str, task: str) -> list[Any]:
-    from ..data.prediction_inputs import read_texts
-
-    options = {"tags": task == "token-classification", "questions": task == "question-answering"}
-    return [text for _, text in read_texts(path, **options)]
 
 
 def _checked(arguments: argparse.Namespace, config: Any, head: str, model: Any) -> str:

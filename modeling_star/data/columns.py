@@ -275,11 +275,6 @@ def is_first_row(names: Iterable[str]) -> bool:
     )
 
 
-def _are_cells(dataset: Dataset) -> bool:
-    """Whether the name of a column is also one of its cells, as the first label of a file without a header line."""
-    return any(name in dataset[name][:_ROWS_COMPARED] for name in dataset.column_names)
-
-
 def listed(splits: DatasetDict) -> str:
     """The columns of the splits, once if they agree."""
     columns = {split: ", ".join(map(repr, dataset.column_names)) for split, dataset in splits.items()}
@@ -324,7 +319,9 @@ def _first(
             f"column of texts, {flag}{other}"
         )
     header = f"`--column_names {without_header}`"
-    if len(example.column_names) == 2 and (is_first_row(example.column_names) or _are_cells(example)):
+    # The first label of a file without a header line comes again.
+    is_cell = any(name in example[name][:_ROWS_COMPARED] for name in example.column_names)
+    if len(example.column_names) == 2 and (is_cell or is_first_row(example.column_names)):
         raise UserError(
             f"The first line, {listed(splits)}, looks like a row. If there is no header line, write {header}"
         )
