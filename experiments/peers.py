@@ -328,7 +328,7 @@ tokens (of a text of more than 512 tokens the first 512 count): score, and label
 SPEED = """## Speed of that model
 
 Times as fast as PyTorch in bfloat16, medians of ratios of {turns} turns in which each system had its turn, in CPU time
-(in brackets: wall-clock time). From strings to labels, sorted by length, in batches of 32: the first rows of a test
+(in brackets: wall-clock time; of files also texts per second of CPU time). From strings to labels, sorted by length, in batches of 32: the first rows of a test
 file (64 of polarity, 128 of books, 512 of the others); one short text with cold weights, since the other systems ran
 in between; and batches of random ids.
 """
@@ -435,14 +435,16 @@ def served_row(system: str, run: dict[str, Any]) -> list[str]:
 
 
 def ratios(timed: dict[str, dict[str, Any]], place: str, system: str) -> str:
-    """How many times as fast as the reference, in CPU and wall-clock time."""
+    """How many times as fast as the reference, in CPU and wall-clock time, and texts per second of a file."""
     one, other = timed.get(f"{place}/{system}"), timed.get(f"{place}/{REFERENCE}")
     if one is None or other is None:
         return "--"
     cpu, wall = (
         statistics.median(b / a for a, b in zip(one[clock], other[clock], strict=True)) for clock in ("cpu", "wall")
     )
-    return f"{cpu:.2f} ({wall:.2f})"
+    name = place.partition("/")[0]
+    per_second = f", {TIMED_ROWS.get(name, 512) / statistics.median(one['cpu']):,.0f}/s" if name in SETS else ""
+    return f"{cpu:.2f} ({wall:.2f}){per_second}"
 
 
 def draw(stored: dict[str, dict[str, Any]], folder: Path) -> Path:

@@ -136,18 +136,19 @@ class LinearModel:
         encoder = np.asarray(predictions[0] if isinstance(predictions, tuple) else predictions, dtype=np.float64)
         self.terms = calibrated(self.terms, encoder, linear, expected)
         both = mixed(encoder / self.terms.temperature, linear, self.terms.share, expected.ndim == 1)
-        gains = log_losses(linear, expected) - log_losses(both, expected)
-        gain, error = self.gain = float(gains.mean()), float(gains.std() / np.sqrt(len(gains)))
+        loss = log_losses(both, expected)
+        gain, error = self.gain = _mean_and_error(log_losses(linear, expected) - loss)
+        more, error_of_more = _mean_and_error(log_losses(encoder / self.terms.temperature, expected) - loss)
         scores = f"validation {self.metric} {self.score(both):.3f} with it, {self.score(linear):.3f} without"
         cost = f"the log loss is less by {gain:.3f} ± {error:.3f}; {seconds:.0f} s, TF-IDF {self.seconds:.1f} s"
         logger.info(f"share of TF-IDF {self.terms.share:.2f}, encoder alone: {self.metric} {self.score(encoder):.3f}.")
         if self.is_asked or gain > error:
             self.closing = f"The encoder is in the ensemble: {scores}, {cost}"
-            if self.is_asked or self.terms.share > 0:
+            if self.is_asked or more > error_of_more:
                 trainer.model.set_tfidf(self.terms)
             else:
-                self.logits = {}  # nothing to fit again
-                self.closing = f"The encoder classifies alone, as TF-IDF adds nothing: {scores}, {cost}"
+                alone = f"validation {self.metric} {self.score(encoder):.3f}, {self.score(linear):.3f} of TF-IDF"
+                self.closing = f"The encoder classifies alone, as TF-IDF adds nothing to it: {alone}, {cost}"
             return {}
         self.closing = f"The encoder is not kept: {scores}, {cost}; next time write --model_type tfidf"
         trainer.model = trainer.model_wrapped = make_model(without_encoder(self.task), trainer.processing_class)
@@ -165,7 +166,7 @@ class LinearModel:
 
     def refit(self, trainer: Any) -> None:
         """Fit the terms to all labelled texts, those of validation too, once that is scored."""
-        if self.logits:
+        if self.logits and trainer.model.config.tfidf_terms:
             rows = [row for part in self.rows.values() for row in part]
             terms = _fit(self.task, rows, np.concatenate([*self.labels.values()]), self.terms)
             self.terms = replace(terms, share=self.terms.share, temperature=self.terms.temperature)
@@ -193,6 +194,10 @@ def _fit(task: Task, rows: Rows, labels: np.ndarray, like: TfidfTerms | None = N
             "only one class. To train an encoder without it, write --tfidf_vote false"
         )
     return terms
+
+
+def _mean_and_error(values: np.ndarray) -> tuple[float, float]:
+    return float(values.mean()), float(values.std() / np.sqrt(len(values)))
 
 
 def take_vote(trainer: Any) -> bool:

@@ -189,7 +189,7 @@ class Pages:
                 arguments += ["--output_dir", "outputs/recipe"]
             shutil.rmtree(self.folder / arguments[arguments.index("--output_dir") + 1], ignore_errors=True)
             arguments += TINY if name != "mlm" else TINY[:-1]
-            if "--model_name_or_path" not in arguments and "tfidf" not in arguments:
+            if not {"--model_name_or_path", "--pretrained", "tfidf"} & set(arguments):
                 arguments += SHAPE
         self.check(page, command, str(self.folder / program), *arguments, processes=processes)
 

@@ -112,6 +112,24 @@ def test_every_interval_of_a_document_is_on_a_page(document: str) -> None:
         assert {(difference, low, high), (-difference, -high, -low)} & on_page, found
 
 
+@pytest.mark.parametrize(
+    "document", ["README.md", *(f"docs/{name}.md" for name in ("choose", "convert", "texts", "tags"))]
+)
+def test_every_number_of_a_documents_tables_is_on_a_page(document: str) -> None:
+    pages = [*(ROOT / "experiments" / "pages").glob("*.md"), ROOT / "experiments" / "results.md"]
+    on_pages = {number for page in pages for number, _ in table_numbers(page.read_text(encoding="utf-8"))}
+    for number, decimals in table_numbers((ROOT / document).read_text(encoding="utf-8")):
+        assert any(round(found, decimals) == number for found in on_pages), number
+
+
+def table_numbers(document: str) -> set[tuple[float, int]]:
+    """Numbers of several digits in the tables of a document, without code and links, and how many decimals each has."""
+    rows = "\n".join(line for line in document.splitlines() if line.lstrip().startswith("|"))
+    text = re.sub(r"\]\([^)]*\)|`[^`]*`", " ", rows)
+    found = re.findall(r"(?<![\w.,-])\d[\d,]*(?:\.\d+)?(?![\w,]*\d)", text)
+    return {(float(each.replace(",", "")), len(each.partition(".")[2])) for each in found if len(each) > 1}
+
+
 def started_tasks(cells: dict[tuple[str, str], Cell]) -> list[str]:
     return list(dict.fromkeys(task for (task, _), cell in cells.items() if cell.runs and "," not in task))
 

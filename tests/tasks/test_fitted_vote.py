@@ -20,9 +20,10 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from modeling_star import StarClassifier
 from modeling_star.models.token_runs import TfidfTerms
 from modeling_star.runs.run import load_task, run_once
-from modeling_star.tasks import tfidf_terms
+from modeling_star.tasks import tfidf, tfidf_terms
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.tasks.tfidf_terms import calibrated, fit_terms, linear_logits, log_loss
+from modeling_star.training.trainer import StarTrainer
 
 
 NOTHING = tuple(torch.zeros(0) for _ in range(4))
@@ -201,6 +202,22 @@ def test_tfidf_classifies_alone(
     again, results = result_of("again", turned, f"--model_name_or_path={folder}")
     assert json.loads((again / "config.json").read_text())["tfidf_alone"]
     assert results["test_accuracy"] == 1.0
+
+
+def test_tfidf_that_adds_nothing_to_the_encoder_is_not_kept(
+    result_of: Callable[..., tuple[Path, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predict = StarTrainer.predict
+
+    def certain(trainer: StarTrainer, features: Any, **given: Any) -> Any:
+        output = predict(trainer, features, **given)
+        return output._replace(predictions=20 * np.eye(2)[output.label_ids])
+
+    monkeypatch.setattr(StarTrainer, "predict", certain)
+    monkeypatch.setattr(tfidf, "linear_logits", lambda terms, rows: np.zeros((len(rows), 2)))
+    folder, _ = result_of("encoder", rows_of("text") * 40)
+    assert terms_in(folder) == 0
+    assert not json.loads((folder / "config.json").read_text())["tfidf_alone"]
 
 
 def test_the_held_out_rows_are_scored_before_they_are_learnt(
