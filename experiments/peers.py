@@ -327,10 +327,10 @@ tokens (of a text of more than 512 tokens the first 512 count): score, and label
 """
 SPEED = """## Speed of that model
 
-Times as fast as PyTorch in bfloat16, medians of ratios of {turns} turns in which each system had its turn, in CPU time
-(in brackets: wall-clock time; of files also texts per second of CPU time). From strings to labels, sorted by length, in batches of 32: the first rows of a test
-file (64 of polarity, 128 of books, 512 of the others); one short text with cold weights, since the other systems ran
-in between; and batches of random ids.
+Times as fast as PyTorch in bfloat16, medians of ratios of {turns} turns in which each system had its turn, in CPU
+time (in brackets: wall-clock time; of files also texts per second of CPU time). From strings to labels, sorted by
+length, in batches of 32: the first rows of a test file (64 of polarity, 128 of books, 512 of the others); one short
+text with cold weights, since the other systems ran in between; and batches of random ids.
 """
 
 

@@ -44,18 +44,12 @@ _MODULES = {
     "register_window_attention": "models.window_interface",
     **auto.MODULES,
 }
-_MOVED = ("TextEncoderDecoderConfig", "TextEncoderDecoderModel", "translate")
 __all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
     if name in ("inference", "models"):
         return importlib.import_module(f".{name}", __name__)
-    if name in _MOVED:
-        raise ImportError(  # another error would not be shown by `from modeling_star import ...`
-            f"{name} has left the package: in a checkout of the project set PYTHONPATH=experiments and write "
-            f"from translation import {name}"
-        )
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -37,12 +37,7 @@ MODULES = {
 
 
 def register(package: str) -> None:
-    """
-    Make the models known to transformers and PEFT, as soon as a program imports these.
-
-    Args:
-        package: the name of this package, whose attributes the classes are.
-    """
+    """Make the models, attributes of a package, known to transformers and PEFT when a program imports these."""
     here = sys.modules[package]
     _after_import("transformers.models.auto.configuration_auto", lambda module: _add_configurations(module, here))
     _after_import("transformers.models.auto.modeling_auto", lambda module: _add_models(module, here))

@@ -12,6 +12,7 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -96,6 +97,7 @@ def _remove(folder: Path, process: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@dataclass(eq=False, repr=False)  # scikit-learn has both
 class StarEstimator(BaseEstimator):
     """
     What both estimators share. A fitted one holds the files of its model, and so do its pickles and copies.
@@ -124,34 +126,21 @@ class StarEstimator(BaseEstimator):
     groups: ClassVar[tuple[type, ...]]
     text_column: ClassVar[str]
 
-    classes_: np.ndarray
-    results_: dict[str, Any]
-    _files: ModelFiles
+    classes_: np.ndarray = field(init=False)
+    results_: dict[str, Any] = field(init=False)
+    _files: ModelFiles = field(init=False)
     _between = " "
 
-    def __init__(
-        self,
-        model_name_or_path: str | None = None,
-        config_overrides: str | None = None,
-        num_train_epochs: float = 5,
-        learning_rate: float | None = None,
-        batch_size: int = 32,
-        validation_fraction: float = 0.1,
-        seed: int = 42,
-        arguments: dict[str, Any] | None = None,
-        verbose: bool = False,
-        dtype: Dtype | None = "auto",
-    ) -> None:
-        self.model_name_or_path = model_name_or_path
-        self.config_overrides = config_overrides
-        self.num_train_epochs = num_train_epochs
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.validation_fraction = validation_fraction
-        self.seed = seed
-        self.arguments = arguments
-        self.verbose = verbose
-        self.dtype = dtype
+    model_name_or_path: str | None = None
+    config_overrides: str | None = None
+    num_train_epochs: float = 5
+    learning_rate: float | None = None
+    batch_size: int = 32
+    validation_fraction: float = 0.1
+    seed: int = 42
+    arguments: dict[str, Any] | None = None
+    verbose: bool = False
+    dtype: Dtype | None = "auto"
 
     def save(self, folder: str | Path) -> None:
         """
@@ -297,6 +286,7 @@ class StarEstimator(BaseEstimator):
             print("; ".join(parts))
 
 
+@dataclass(eq=False, repr=False)
 class StarClassifier(ClassifierMixin, StarEstimator):
     """
     A text classifier: a new encoder in an ensemble with TF-IDF, or any saved model, behind scikit-learn's interface.
@@ -323,33 +313,7 @@ class StarClassifier(ClassifierMixin, StarEstimator):
     groups = (ClassificationModelArguments, ClassificationArguments, LabelRunArguments)
     text_column = "text"
 
-    def __init__(
-        self,
-        model_name_or_path: str | None = None,
-        config_overrides: str | None = None,
-        num_train_epochs: float = 5,
-        learning_rate: float | None = None,
-        batch_size: int = 32,
-        validation_fraction: float = 0.1,
-        seed: int = 42,
-        arguments: dict[str, Any] | None = None,
-        verbose: bool = False,
-        class_weight: Mapping[Any, float] | str | None = None,
-        dtype: Dtype | None = "auto",
-    ) -> None:
-        super().__init__(
-            model_name_or_path,
-            config_overrides,
-            num_train_epochs,
-            learning_rate,
-            batch_size,
-            validation_fraction,
-            seed,
-            arguments,
-            verbose,
-            dtype,
-        )
-        self.class_weight = class_weight
+    class_weight: Mapping[Any, float] | str | None = None
 
     def fit(
         self,

@@ -22,11 +22,7 @@ from .errors import UserError
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> Path:
-    """Write a file by `write(stream)`, whole or not at all: after an error the old content stays.
-
-    Returns:
-        The path written. Missing folders are created.
-    """
+    """Write a file by `write(stream)`, whole or not at all: after an error the old content stays."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     # in the same folder: a file can be replaced in one step only within one file system
@@ -71,12 +67,7 @@ def is_finished(folder: Path) -> bool:
 
 
 def folder_contents(folder: Path) -> list[str]:
-    """
-    The names in the output folder of a run, without empty folders; it is created if absent.
-
-    Raises:
-        UserError: it is a file, or cannot be written.
-    """
+    """The names in the output folder of a run, which is created if absent, without empty folders."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:  # of a file too
@@ -88,22 +79,14 @@ def folder_contents(folder: Path) -> list[str]:
 
 
 def check_empty(folder: Path, held: list[str], instead: str) -> None:
-    """
-    Raises:
-        UserError: there is something in the folder.
-    """
+    """Raise a UserError where there is something in the folder."""
     if held:
         found = "a finished run" if is_finished(folder) else listed(held)
         raise UserError(f"The folder {folder} holds {found}, and nothing is overwritten: {instead}")
 
 
 def check_new(folder: Path) -> None:
-    """
-    Make sure that results may be written to a folder, which is created if absent.
-
-    Raises:
-        UserError: it cannot be written, or is not empty.
-    """
+    """Raise a UserError where results may not be written to a folder, which is created if absent."""
     check_empty(folder, folder_contents(folder), "name a new folder")
 
 
@@ -155,10 +138,8 @@ def no_empty_folder(folder: Path) -> Iterator[None]:
 
 def read_fields(path: Path) -> dict[str, Any]:
     """
-    The fields of the configuration of a model, or of the arguments of its training.
-
-    Raises:
-        UserError: the file cannot be read, or a field is of another kind than its readers expect.
+    The fields of a model's configuration, or of the arguments of its training; a UserError where the file cannot be
+    read, or a field is of another kind than its readers expect.
     """
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
@@ -179,12 +160,7 @@ _LISTS = ("architectures", "text_columns")
 
 
 def check_labels(name: str, config: Any) -> None:
-    """
-    Compare `id2label` with `label2id`, which is made where a configuration has none.
-
-    Raises:
-        UserError: they differ, numbers are missing, or two labels have one name.
-    """
+    """Compare `id2label` with `label2id`, which is made where there is none; a UserError where they differ."""
     labels = {str(number): str(label) for number, label in config.id2label.items()}
     if labels.keys() != {str(number) for number in range(len(labels))}:
         raise UserError(
@@ -219,11 +195,8 @@ def listed(names: Collection[Any]) -> str:
 
 def check_files(name: str, patterns: Collection[str] = MODEL_FILES) -> None:
     """
-    Compare the files in the folder of a model with its manifest; a folder of an earlier version has none, or one
-    without some of the files.
-
-    Raises:
-        UserError: a file is missing, or is not as it was written.
+    Compare the files in the folder of a model with its manifest, where there is one; a UserError where one is missing,
+    or is not as it was written.
     """
     folder = Path(name)
     if (folder / MANIFEST).is_file() and (fault := find_change(folder, patterns)):
@@ -234,12 +207,7 @@ def check_files(name: str, patterns: Collection[str] = MODEL_FILES) -> None:
 
 
 def find_change(folder: Path, patterns: Collection[str] = ("*",)) -> str | None:
-    """
-    The first file of a manifest that is not as it was written, in words, or `None`.
-
-    Raises:
-        UserError: the manifest cannot be read.
-    """
+    """The first file of a manifest that is not as it was written, in words, or `None`."""
     try:
         files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"].items()
         wanted = [(name, dict(as_written)) for name, as_written in files if any(map(Path(name).match, patterns))]
@@ -264,13 +232,7 @@ def _describe(path: Path, algorithm: str = "sha256") -> dict[str, Any]:
 
 
 def write_manifest(folder: Path, patterns: Iterable[str] = ("**/*",)) -> None:
-    """
-    Write the sizes and hashes of the files of a folder.
-
-    Args:
-        folder: of a checkpoint, whose files all count, in subfolders too; or of a model.
-        patterns: of the files that count.
-    """
+    """Write the sizes and hashes of the files of a folder: of a checkpoint all, of a model those of some patterns."""
     found = {path for pattern in patterns for path in folder.glob(pattern)}
     paths = sorted(path for path in found if path.is_file() and path.name != MANIFEST)
     files = {path.relative_to(folder).as_posix(): _describe(path) for path in paths}

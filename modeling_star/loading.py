@@ -34,11 +34,7 @@ _UNUSED = re.compile(r"(^|\.)pooler\.")
 def quiet_transformers(log_level: str = "passive", *, downloads: bool = False) -> Iterator[None]:
     """
     Within it, transformers shows no bars and no warnings, such as the report on loaded weights, which the commands
-    replace by checks of their own. Afterwards it shows what it showed before.
-
-    Args:
-        log_level: of the command line: "warning" shows the warnings; "info", "debug" and "detail" show everything.
-        downloads: whether downloads still have bars, unless the user has switched them off.
+    replace by checks of their own; `downloads` may have bars. --log_level warning shows warnings, SHOWING everything.
     """
     if log_level in SHOWING:
         yield
@@ -70,12 +66,7 @@ def _switch(bars: bool, of_hub: bool, *, on: bool) -> None:
 
 @contextmanager
 def reading_model(part: str, name: str) -> Iterator[None]:
-    """
-    Name a saved model in the errors of reading it.
-
-    Raises:
-        UserError: instead of the many kinds that damaged files raise.
-    """
+    """Name a saved model in a UserError, in place of the many kinds of errors that damaged files raise."""
     try:
         yield
     except Exception as error:
@@ -89,12 +80,7 @@ def reading_model(part: str, name: str) -> Iterator[None]:
 
 
 def load_config(name: str, **options: Any) -> PreTrainedConfig:
-    """
-    The configuration of a saved model, whose names of labels are checked.
-
-    Raises:
-        UserError: its two tables of labels differ, two labels have one name, or the training is not finished.
-    """
+    """The configuration of a saved model; a UserError where labels are unclear, or the training is not finished."""
     folder = Path(name)
     if not (folder / "config.json").is_file() and (begun := sorted(folder.glob("checkpoint-*"))):
         raise UserError(
@@ -121,16 +107,9 @@ def load_tokenizer(name: str, **options: Any) -> PreTrainedTokenizerBase:
 
 def load_model(auto: str, name: str, **options: Any) -> PreTrainedModel:
     """
-    A saved model in eval mode, with all of its weights.
-
-    Args:
-        auto: the class that loads it: "AutoModelForTokenClassification".
-        name: folder or Hub name.
-        options: as in `from_pretrained`.
-
-    Raises:
-        UserError: weights are missing, left over, NaN, infinite or of another size, files are not those that were
-            written, the folder is of `export`, or labels have no clear names.
+    A saved model in eval mode, with all of its weights, by the class `auto` ("AutoModelForTokenClassification"). A
+    UserError where weights are missing, left over, NaN, infinite or of another size, files are not those that were
+    written, the folder is of `export`, or labels have no clear names.
     """
     check_files(name)
     if (Path(name) / "model.onnx").is_file() and not any(Path(name).glob("*.safetensors")):
@@ -147,18 +126,7 @@ def load_model(auto: str, name: str, **options: Any) -> PreTrainedModel:
 
 
 def check_whole(name: str, model: PreTrainedModel, missing: Collection[str], more: Collection[str] = ()) -> None:
-    """
-    Make sure that all weights of a model are those of its file, and numbers.
-
-    Args:
-        name: folder or Hub name, for the message.
-        model: as it was loaded.
-        missing: the names of weights that the file does not have.
-        more: those that the model does not have.
-
-    Raises:
-        UserError: there are some, or a weight is NaN or infinite.
-    """
+    """Raise a UserError where weights are missing in a model's file, or it has more, or one is NaN or infinite."""
     kind = type(model).__name__
     advice = "Name the output folder of a finished training, or copy its files again."
     if missing:

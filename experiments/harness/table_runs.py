@@ -18,10 +18,10 @@ from transformers import AutoModel
 
 from harness.launching import LOG, USUAL, environment, launch_settings, read_environment, run_to_the_end, script_path
 from harness.stored_runs import RunFile, begin, check_arguments, check_resumed, claim, write_counts
-from harness.tables import Configuration, Table
+from harness.tables import MADE_BY, Configuration, Table
 from modeling_star.data.splits import load_splits, take_first
 from modeling_star.errors import UserError
-from modeling_star.evaluation.compare import MADE_BY, read_system, reported_names
+from modeling_star.evaluation.compare import read_system, reported_names
 from modeling_star.evaluation.metrics import METRICS, count_examples, score_counts
 from modeling_star.evaluation.reports import metrics_only
 from modeling_star.files import find_report, write_text

@@ -11,11 +11,13 @@ from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassError
 
 from modeling_star.errors import UserError
-from modeling_star.evaluation.compare import MADE_BY, reported_names
+from modeling_star.evaluation.compare import reported_names
 
 
 # Flags that were renamed -> the names that stored runs have.
 STORED_NAMES = {"embeddings_name_or_path": "embeddings_from", "sample_by": "text_unit"}
+# The script that writes predictions of a kind, a key of `evaluation.compare.KINDS`.
+MADE_BY = {"run_glue.py": "index", "run_ner.py": "tokens", "run_qa.py": "n_best", "run_translation.py": "source"}
 
 
 @dataclass(frozen=True)

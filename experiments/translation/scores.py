@@ -6,7 +6,7 @@ import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.helpers import extract_all_char_ngrams
 
-from modeling_star.evaluation.compare import KINDS, MADE_BY
+from modeling_star.evaluation.compare import KINDS
 from modeling_star.evaluation.metrics import METRICS, TASKS, Metric
 
 
@@ -78,6 +78,5 @@ METRICS |= {
     "chrf": _metric(lambda sums: chrf_of_counts(sums[..., 10:])),
 }
 # Runs of run_translation.py, whose predictions have a "source".
-MADE_BY["run_translation.py"] = "source"
 TASKS["bleu"] = ("bleu", {"bleu": "bleu", "chrf": "chrf"})
 KINDS["source"] = ("bleu",)

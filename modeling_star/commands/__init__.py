@@ -37,7 +37,6 @@ COMMANDS = {
 ALIASES = {"glue": "classify", "ner": "tag"}
 """Earlier names of commands, which remain; their modules have them."""
 _MODULES = {name: alias for alias, name in ALIASES.items()}
-MOVED = "translation has left the package: in a checkout write python experiments/run_translation.py"
 LOG_LEVELS = ("passive", "info", "debug")
 LOG_LEVEL_HELP = "info: what the libraries print too; debug: the traceback of an error too (default: passive)"
 _EXTRAS = {"export": "train,onnx", "demo": "train,demo"}  # what the others need is in "train"
@@ -57,8 +56,6 @@ def main() -> None:
     if name == "--version":
         print(f"modeling-star {__version__}")
         return
-    if name == "translation":
-        raise SystemExit(f"modeling-star: {MOVED}")
     if name not in (*COMMANDS, *ALIASES):
         hint = _like(name, (*COMMANDS, *ALIASES))
         raise SystemExit(f"modeling-star: there is no command {name!r}. Write one of {', '.join(COMMANDS)}.{hint}")
@@ -90,11 +87,8 @@ def parse_run(
     **options: Any,
 ) -> tuple[Any, ...]:
     """
-    `parser.parse` for recipes and configurations that can be names: of the files in `configuration/`,
-    which is in the wheel.
-
-    A recipe is the first argument, or the value of --recipe: `conll2003`, or a file. `--config_name star-plus` is
-    `configuration/models/star-plus.json`. A path in a recipe that begins with `configuration/` needs no checkout.
+    `parser.parse` for recipes and configurations that can be names of files in `configuration/`, which is in the
+    wheel: `conll2003`, or `--config_name star-plus`. A recipe is the first argument, or the value of --recipe.
     """
     typed = _with_recipe(sys.argv[1:] if typed is None else typed)
     parsed = parse(groups, description, defaults, typed=typed, checks_files=True, **options)

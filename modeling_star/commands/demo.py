@@ -22,11 +22,8 @@ if TYPE_CHECKING:
 
 def respond(predictor: "Predictor", text: str) -> tuple[Any, str]:
     """
-    What the page shows for a text.
-
-    Returns:
-        For a classifier the probability of each class, or its number; for a tagger the text with its entities. Then
-        the explanation as HTML.
+    What the page shows for a text: the probability of each class, or its number; of a tagger the text with its
+    entities. Then the explanation as HTML.
     """
     from ..errors import UserError
     from ..inference.explain import as_html, explain

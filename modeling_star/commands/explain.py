@@ -9,18 +9,11 @@ overwritten.
 """
 
 import argparse
-import itertools
 import os
 from pathlib import Path
 
 from . import LOG_LEVEL_HELP, LOG_LEVELS
 from .predict import as_lines
-
-
-def _free(page: Path) -> Path:
-    """explain.html -> explain-2.html, or the next number that is free."""
-    pages = (page.with_name(f"{page.stem}-{number}{page.suffix}") for number in itertools.count(2))
-    return next(each for each in pages if not os.path.lexists(each))
 
 
 def main() -> None:
@@ -42,7 +35,7 @@ def main() -> None:
     if page.suffix.lower() not in (".html", ".htm"):
         parser.error(f"--output_file {page} would hold HTML: write --output_file {page.with_suffix('.html')}")
     if os.path.lexists(page):
-        parser.error(f"{page} exists, and nothing is overwritten: write --output_file {_free(page)}")
+        parser.error(f"{page} exists, and nothing is overwritten: name another --output_file")
 
     from ..files import write_text
     from ..inference.explain import as_html, explain

@@ -19,17 +19,6 @@ from pathlib import Path
 from . import LOG_LEVEL_HELP, LOG_LEVELS
 
 
-_SAME_FILE = "predict one file with the model and with the export, and compare the outputs"
-# What went, for one version.
-_INSTEAD = {
-    "--int8": "omit it, as 8 bits change labels; bfloat16 is faster (modeling-star predict FOLDER)",
-    "--format": "omit it, as ONNX is the only one",
-    "--sample_file": _SAME_FILE,
-    "--check": _SAME_FILE,
-    "--max_changed": _SAME_FILE,
-}
-
-
 def main() -> None:
     """Read the arguments, export, compare, print sizes and differences."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -38,10 +27,7 @@ def main() -> None:
     parser.add_argument("--web", action="store_true", help="also write a page that predicts in the browser")
     parser.add_argument("--trust_remote_code", action="store_true", help="run the code in the model's folder")
     parser.add_argument("--log_level", choices=LOG_LEVELS, default="passive", help=LOG_LEVEL_HELP)
-    arguments, unknown = parser.parse_known_args()
-    if unknown:
-        flag = unknown[0].partition("=")[0]
-        parser.error(f"there is no {flag}: {_INSTEAD.get(flag, '--help lists the arguments')}")
+    arguments = parser.parse_args()
 
     from ..errors import UserError
     from ..inference.onnx_runtime import check_output_dir

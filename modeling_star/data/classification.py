@@ -90,26 +90,18 @@ def prepare_classification(
     drop_empty: bool = False,
 ) -> ClassificationData:
     """
-    Check every row of a classification data set and encode its labels as ids, rows of 0.0 and 1.0, or floats.
+    Check every row of a classification data set and encode its labels as ids, rows of 0.0 and 1.0, or floats. A split
+    in which every label is absent or -1 (GLUE's test splits) has no label column, unless -1 is a class of train or of
+    the saved model. Rows without a label in a `ClassLabel` column (-1), or with the "-" of SNLI and CLUE, are omitted
+    with a warning.
 
     Args:
-        splits: from `load_splits`.
-        text_column_name, label_column_name: see `find_classification_columns`; for several label columns
-            `join_label_columns`.
+        text_column_name, label_column_name: see `find_classification_columns` and `join_label_columns`.
         task_name: a GLUE task; "stsb" is regression.
         problem_type: one of `PROBLEM_TYPES`. Without it lists are several labels per text, fractions are regression,
             and texts, whole numbers and true/false are classes. Texts that are all numbers are read as such.
         label_list: a saved model's labels; without it they come from the data (see `prepare_tagging`).
         drop_empty: omit rows without a label or with a blank text, with a warning, instead of an error.
-
-    Returns:
-        The splits with labels as numbers. A split in which every label is absent or -1 (GLUE's test splits) has no
-        label column, unless -1 is a class of train or of the saved model. Rows without a label in a `ClassLabel`
-        column (-1), or with the "-" of SNLI and CLUE, are omitted with a warning.
-
-    Raises:
-        UserError: a column is absent; a text or label is missing; labels have an unknown type, mixed types, or are not
-            in `label_list`.
     """
     if problem_type is not None and problem_type not in PROBLEM_TYPES:
         raise UserError(f"--problem_type is {problem_type!r}. Write one of {', '.join(PROBLEM_TYPES)}, or omit it.")
@@ -199,7 +191,7 @@ def _label_values(
     cells = {split: label_cells(dataset, label) for split, dataset in splits.items()}
     is_class = problem_type == "single_label_classification"
     is_score = is_score or problem_type == "regression"
-    numbers = texts_as_numbers(cells, fractions=not is_class, label_list=label_list, commas=is_score)
+    numbers = texts_as_numbers(cells, fractions=not is_class, label_list=label_list)
     if is_score or str(IGNORE_INDEX) in (label_list or ()):
         return numbers
     types = (int, str, float) if is_class else (int, str)
@@ -257,21 +249,19 @@ def is_unlabelled(cells: Cells | None, minus_one_is_a_class: bool = False) -> bo
 
 
 def texts_as_numbers(
-    cells: Mapping[str, Cells | None], fractions: bool, label_list: Sequence[str] | None = None, commas: bool = False
+    cells: Mapping[str, Cells | None], fractions: bool, label_list: Sequence[str] | None = None
 ) -> dict[str, Cells | None]:
     """Labels as numbers if all are texts of numbers; "nan" among them is none, `label_list` are texts."""
     texts = {value for values in cells.values() for value in values or () if isinstance(value, str)}
-    written = {text: text.replace(",", ".") if commas else text for text in texts if text.lower() != "nan"}
-    if not written or not all(map(_NUMBER.fullmatch, written.values())) or written.keys() <= {*(label_list or ())}:
+    written = {text for text in texts if text.lower() != "nan"}
+    if not written or not all(map(_NUMBER.fullmatch, written)) or written <= {*(label_list or ())}:
         return dict(cells)
     numbers: dict[str, int | float | None] = {
-        text: int(digits) if WHOLE.fullmatch(digits) else float(digits) for text, digits in written.items()
+        text: int(text) if WHOLE.fullmatch(text) else float(text) for text in written
     }
-    if changed := sorted(text for text, digits in written.items() if text != digits):
-        logger.warning("Labels have decimal commas: %s is read as %s", changed[0], written[changed[0]])
     if not fractions and any(is_fraction(number) for number in numbers.values()):
         return dict(cells)
-    numbers |= dict.fromkeys(texts - written.keys())
+    numbers |= dict.fromkeys(texts - written)
     return {
         split: values and [numbers[value] if isinstance(value, str) else value for value in values]
         for split, values in cells.items()
@@ -284,11 +274,7 @@ def is_fraction(value: Any) -> bool:
 
 
 def split_labels(text: str) -> list[str]:
-    """
-    The labels of one cell: "a, b", "a|b" and "a; b" are two; only the first separator of `|;,` in it counts.
-
-    Blanks separate numbers: "2 25" are two labels.
-    """
+    """The labels of a cell: "a, b", "a|b" and "a; b" are two; only the first of `|;,` in it counts. So are "2 25"."""
     separator = next((mark for mark in _SEPARATORS if mark in text), None)
     if separator is None and _NUMBERS.fullmatch(text):
         return text.split()
@@ -394,8 +380,8 @@ def encode_numbers(cells: Mapping[str, Cells], column: str) -> Encoded:
         # All are still texts if one of them is no number.
         if not (is_number or (isinstance(value, str) and _NUMBER.fullmatch(value))):
             raise UserError(
-                f"{row_ref(split, row)}: the label {short_repr(value)} in column {column!r} is not a finite number. "
-                "Correct it, or write --problem_type single_label_classification"
+                f"{row_ref(split, row)}: the label {short_repr(value)} in column {column!r} is not a number such "
+                "as 1.5. Correct it, or write --problem_type single_label_classification"
             )
     return (), _map(cells, float), Value("float32")
 
@@ -437,18 +423,9 @@ def tokenize_texts(
     max_seq_length: int | None = None,
     split: str = "data",
 ) -> Dataset:
-    """Turn texts, or pairs of them, into model inputs for classification and regression.
-
-    Args:
-        dataset: rows with `text_column` and, for pairs, `pair_column`, each a string.
-        tokenizer: any tokenizer of transformers.
-        label_column: copied unchanged into `labels` where given.
-        max_seq_length: the most tokens of a row, special tokens included; None: the tokenizer's limit. Longer rows
-            are cut (of a pair, the longer text first), and one warning says how many rows and tokens that costs.
-        split: the name of the split in warnings.
-
-    Returns:
-        A data set with the tokenizer's `model_input_names` and `labels`, one row for each row of `dataset`.
+    """
+    Texts, or pairs of them, as a row of model inputs each; `label_column` is copied into `labels`. Rows of more tokens
+    than `max_seq_length`, or than the tokenizer's limit, are cut, of a pair the longer text first, with one warning.
     """
     columns = [text_column] if pair_column is None else [text_column, pair_column]
     limit = length_limit(tokenizer, max_seq_length)

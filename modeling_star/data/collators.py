@@ -27,13 +27,7 @@ _MASKED, _REPLACED = 0.8, 0.9
 
 
 class MaskingUnits:
-    """
-    Units that are masked together: tokens or words.
-
-    Args:
-        lexicon: `None`: single tokens. A `whole_word` lexicon: the words that the tokenizer cut into pieces. A list of
-            words: from left to right the longest word at each token.
-    """
+    """What is masked together: tokens, the words of a `whole_word` lexicon, or the longest words of a list."""
 
     def __init__(self, lexicon: Lexicon | None):
         self.continues: np.ndarray | None = None
@@ -45,9 +39,7 @@ class MaskingUnits:
             self.matcher.load(lexicon)
 
     def first_tokens(self, ids: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
-        """
-        The first token of each token's unit `[N]`, for the ids `[N]` of pieces of some lengths, one after the other.
-        """
+        """The first token of each token's unit `[N]`, for the ids `[N]` of pieces, one after the other."""
         if self.continues is None and self.matcher is None:
             return np.arange(len(ids))
         begins = np.zeros(len(ids), dtype=bool)
@@ -76,13 +68,8 @@ class MaskingUnits:
 @dataclass
 class MaskingCollator:
     """
-    Collates blocks into model inputs with masked tokens, a row for each piece: no model mixes documents.
-
-    Args:
-        mask_id, pad_id: token ids.
-        special: `[V]`, bool: entries that are never masked, and never replace others.
-        units: the units of masking.
-        probability: of a unit to be masked.
+    Collates blocks into model inputs with masked tokens, a row for each piece: no model mixes documents. `special`
+    `[V]`, bool, are entries that are never masked, and never replace others.
     """
 
     mask_id: int
@@ -113,12 +100,8 @@ class MaskingCollator:
 
     def __call__(self, blocks: list[list[Chunk]]) -> dict[str, Tensor]:
         """
-        Args:
-            blocks: lists of pieces, S in all.
-
-        Returns:
-            `input_ids`, `attention_mask` and `labels` (-100 at tokens that are not masked), `[S, m]` each with m the
-            tokens of the longest piece; `blocks`, the number of each row's block in the batch, `[S]`.
+        Of blocks with S pieces `input_ids`, `attention_mask` and `labels` (-100 at tokens that are not masked),
+        `[S, m]` each with m the tokens of the longest piece; `blocks` `[S]`, the number of each row's block.
         """
         pieces = [piece for block in blocks for piece in block]
         ids = np.concatenate([piece.ids for piece in pieces]).astype(np.int64)

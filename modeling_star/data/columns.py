@@ -383,13 +383,8 @@ _YES, _NO = {"true", "1", "1.0", "yes"}, {"false", "0", "0.0", "no"}
 
 def rejected_rows(split: str, dataset: Dataset, used: Iterable[str]) -> set[int]:
     """
-    The rows that annotators rejected, cancelled or ignored, with a warning.
-
-    Prodigy marks them in `answer`, Label Studio in `was_cancelled`, Argilla in `status`. Columns with more than one
-    meaning, such as `is_valid` or `split`, are shown by `inspection`.
-
-    Raises:
-        UserError: all rows were rejected.
+    The rows that annotators rejected, cancelled or ignored, with a warning: Prodigy marks them in `answer`, Label
+    Studio in `was_cancelled`, Argilla in `status`. A UserError where these are all.
     """
     rejected: set[int] = set()
     for column in dataset.column_names:

@@ -156,12 +156,7 @@ class DataFile(NamedTuple):
 
 
 def detect(path: str | Path, options: Options | None = None) -> DataFile:
-    """
-    The format of a file by its ending and its beginning.
-
-    Raises:
-        UserError: the file is absent or empty, has an unknown ending, or a format that is not read.
-    """
+    """The format of a file by its ending and its beginning; a UserError where it is absent, empty or not read."""
     return _detect(Head(Path(path)), options or Options())
 
 

@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
 
 def aggregation_for(tokenizer: "PreTrainedTokenizerBase") -> Literal["first", "simple"]:
-    """
-    The `aggregation_strategy`: "first" where words are cut into tokens, of which training labels the first alone, or
-    "simple" where each token is a word. Others take everything between blanks for a word: "Oslo." with its full stop.
-    """
+    """The `aggregation_strategy`: "first" where words are cut into tokens, the first labelled, else "simple"."""
     return "simple" if word_marker(tokenizer) is None else "first"
 
 

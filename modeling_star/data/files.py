@@ -43,7 +43,10 @@ class Options(NamedTuple):
     What a user says about a file.
 
     Attributes:
-        column_names, sample_by, with_spans, cache_dir: see `readers.read_file`.
+        column_names: the columns of a csv, tsv or `.txt` table without a header line, or of a CoNLL file, where "_"
+            skips a column. `None`: named by the first line, or by the number of CoNLL columns.
+        sample_by: read `.txt` files as running text with one row per line, paragraph or file; `None`: as CoNLL.
+        with_spans: read files with labelled spans of characters as words and tags; see `formats.spans`.
         as_rows: read rows with columns, also from an annotation tool.
         as_texts: a text per line is expected where a file has no columns, as in prediction.
     """
@@ -53,7 +56,6 @@ class Options(NamedTuple):
     with_spans: bool = True
     as_rows: bool = False
     as_texts: bool = False
-    cache_dir: str | None = None
 
 
 def ending_of(path: Path) -> str:
@@ -144,10 +146,7 @@ def missing_file(path: Path) -> str:
 
 @cache
 def source_version(*modules: str) -> str:
-    """
-    A hash of the source of modules, for a field of an object whose results `datasets` caches: it identifies a cache by
-    an object's fields, and would read that of an older version of this package.
-    """
+    """A hash of the source of modules, for a field of an object by whose fields `datasets` caches results."""
     version = blake2b(digest_size=8)
     for name in modules:
         version.update(inspect.getsource(importlib.import_module(name)).encode())
@@ -170,8 +169,8 @@ def cached_copy(path: Path, options: Options, ending: str, write: Callable[[Path
     from datasets import config
 
     state = path.stat()
-    made_from = (str(path.resolve()), state.st_size, state.st_mtime_ns, _readers_version(), *options[:-1])
-    folder = Path(options.cache_dir or config.HF_DATASETS_CACHE) / "modeling_star"
+    made_from = (str(path.resolve()), state.st_size, state.st_mtime_ns, _readers_version(), *options)
+    folder = Path(config.HF_DATASETS_CACHE) / "modeling_star"
     copy = folder / (blake2b(repr(made_from).encode(), digest_size=16).hexdigest() + ending)
     if not copy.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -184,13 +183,12 @@ def cached_copy(path: Path, options: Options, ending: str, write: Callable[[Path
     return copy
 
 
-def load_file(builder: str, path: Path, options: Options, **more: Any) -> Dataset:
+def load_file(builder: str, path: Path, **options: Any) -> Dataset:
     """One file with a builder of `datasets`."""
     from datasets import load_dataset
 
     files = {"train": glob.escape(str(path.resolve()))}
-    rows = load_dataset(builder, data_files=files, split="train", cache_dir=options.cache_dir, **more)
-    return cast("Dataset", rows)
+    return cast("Dataset", load_dataset(builder, data_files=files, split="train", **options))
 
 
 def copied_rows(

@@ -41,17 +41,14 @@ def inspect_tagging(splits: DatasetDict, text: str, label: str, labels: Sequence
         first = _first_rows(split, rows)
         sentences = first[text][:]
         shown, parts = sentences[0][:_SHOWN], [f"{len(rows):,} sentences"]
-        single: list[str] = []
         if label in rows.column_names:
-            found, single = _tag_counts(rows, label, labels)
-            parts += found
+            parts += _tag_counts(rows, label, labels)
             row, start = _first_entity(first[label][:], labels)
             pairs = zip(sentences[row][start : start + _SHOWN], first[label][row][start:])  # noqa: B905
             shown = [f"{word}/{'-' if tag < 0 else labels[tag]}" for word, tag in pairs]
         line = " ".join(map(_short, shown))
         logger.info(f"{split}: words in column {text!r}, labels in {label!r}: {line}; {', '.join(parts)}")
         _warn_of_words(split, text, sentences)
-        _warn_of_labels(split, single, labels)
         warn_of_choosing_columns(split, rows, (text, label))
 
 
@@ -61,7 +58,6 @@ def inspect_classification(splits: DatasetDict, texts: Sequence[str], label: str
         first = _first_rows(split, rows)
         shown = list(zip(*(first[name][:_SHOWN] for name in texts), strict=True))
         parts = [" | ".join(_short(text or "", 40) for text in row) for row in shown]
-        counts = np.zeros(0, dtype=int)
         numbers = f"{len(rows):,} rows"
         if label in rows.column_names:
             cells = rows[label][:]
@@ -76,7 +72,6 @@ def inspect_classification(splits: DatasetDict, texts: Sequence[str], label: str
         logger.info(f"{split}: texts in column {columns}, labels in {label!r}: {'; '.join(parts)}; {numbers}")
         for name in texts:
             _warn_of_texts(split, name, [text for text in first[name][:] if text])
-        _warn_of_labels(split, [name for name, count in zip(labels, counts, strict=False) if count == 1], labels)
         warn_of_choosing_columns(split, rows, (*texts, label))
 
 
@@ -103,20 +98,16 @@ def count_entities(ids: np.ndarray, starts: np.ndarray, labels: Sequence[str]) -
     return dict(zip(kinds, np.bincount(kind[first], minlength=len(kinds)).tolist(), strict=True))
 
 
-def _tag_counts(rows: Dataset, label: str, labels: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The numbers of words and of entities, or of labels, as texts, and the labels that occur once."""
+def _tag_counts(rows: Dataset, label: str, labels: Sequence[str]) -> list[str]:
+    """The numbers of words and of entities, or of labels, as texts."""
     lists = rows.select_columns(label).with_format("arrow")[:].column(0).combine_chunks()
     ids = lists.flatten().to_numpy(zero_copy_only=False)
     starts = lists.offsets.to_numpy()[:-1] - lists.offsets[0].as_py()
-    counts = np.bincount(ids[ids >= 0], minlength=len(labels))
-    single = [name for name, count in zip(labels, counts, strict=True) if count == 1]
-    parts = [f"{len(ids):,} words"]
+    words = f"{len(ids):,} words"
     if all(map(entity_tag, labels)) and len(labels) > 1:
         entities = count_entities(ids, starts, labels)
-        parts.append(f"{sum(entities.values()):,} entities: {_listed(list(entities), list(entities.values()))}")
-    else:
-        parts.append(_listed(labels, counts))
-    return parts, single
+        return [words, f"{sum(entities.values()):,} entities: {_listed(list(entities), list(entities.values()))}"]
+    return [words, _listed(labels, np.bincount(ids[ids >= 0], minlength=len(labels)))]
 
 
 def _first_entity(rows: Sequence[Sequence[int]], labels: Sequence[str]) -> tuple[int, int]:
@@ -158,11 +149,6 @@ def _warn_of_texts(split: str, column: str, texts: Sequence[str]) -> None:
             f"{split}: most texts in column {column!r} {kind}, such as {_some(single)}. If they are not what you "
             "classify, write --text_column_name NAME."
         )
-
-
-def _warn_of_labels(split: str, single: Sequence[str], labels: Sequence[str]) -> None:
-    if split == "train" and single:
-        logger.warning(f"{split}: {len(single)} of {len(labels)} labels occur once, such as {_some(single)}.")
 
 
 def warn_of_choosing_columns(split: str, rows: Dataset, used: Sequence[str]) -> None:

@@ -132,9 +132,8 @@ def ordered(names: set[str]) -> list[str]:
 
 def entity_names(names: Iterable[str]) -> dict[str, str] | None:
     """
-    Tags of entities in their usual spelling: "B_PER" and "PER-B" -> "B-PER", "0" -> "O"; `None` where some are others.
-
-    Another spelling of O needs tags that are those of entities; another one of these needs an O.
+    Tags of entities in their usual spelling ("B_PER" and "PER-B" -> "B-PER", "0" -> "O"), or `None` where some are
+    others. Another spelling of O needs tags that are those of entities; another one of these needs an O.
     """
     names = set(names)
     outside = names & {"O", "o", "0"} if "O" in names else {name for name in names if name.casefold() in _OUTSIDE}

@@ -60,7 +60,6 @@ class Lexicon:
         continues (`Tensor` of shape `[V]`, bool, or `None`): vocabulary entries that continue the word before them.
         alone (`Tensor` of shape `[V]`, bool, or `None`): entries that no word reaches across: special and added
             tokens, line breaks.
-        left_out (`int`): words that have more than L tokens, an unknown token, or no token.
         vectors (`Tensor` of shape `[W, w]`, or `None`): of the words, as `from_vectors` reads them.
     """
 
@@ -69,7 +68,6 @@ class Lexicon:
     words: Tensor | None = None
     continues: Tensor | None = None
     alone: Tensor | None = None
-    left_out: int = 0
     vectors: Tensor | None = None
 
     def __len__(self) -> int:
@@ -120,7 +118,6 @@ class Lexicon:
             for form in usable:
                 rows.setdefault(tuple(form), word)
             counts["usable" if usable else _reason(forms)] += 1
-        left_out = sum(counts[reason] for reason in ("too long", "with unknown tokens", "empty"))
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
         summary = f"{len(rows):,} words of 2 to {max_word_length} tokens; of those given {reasons or 'none'}"
         if not rows:
@@ -129,7 +126,7 @@ class Lexicon:
                 f"raise max_word_length: Lexicon.from_words(words, tokenizer, max_word_length={max_word_length + 2})."
             )
         logger.info(f"Lexicon: {summary}.")
-        lexicon = cls("words", max_word_length, words=_padded_rows(rows, max_word_length), left_out=left_out)
+        lexicon = cls("words", max_word_length, words=_padded_rows(rows, max_word_length))
         return lexicon, [rows[row] for row in sorted(rows)]
 
     @classmethod

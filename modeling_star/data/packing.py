@@ -34,7 +34,7 @@ _TRAINING, _EVALUATION = 1, 2
 
 class Chunk(NamedTuple):
     """
-    A piece of a document: its tokens `[l]`, special ones included, and the seed of its masks, some whole numbers.
+    A piece of a document: its tokens `[l]`, special ones included, and some whole numbers, the seed of its masks.
     """
 
     ids: np.ndarray
@@ -96,14 +96,8 @@ def to_pieces(texts: Dataset, encode: PieceEncoder, split: str) -> Dataset:
 
 def pack(lengths: Sequence[int], size: int) -> tuple[np.ndarray, np.ndarray]:
     """
-    Assign pieces to blocks: best fit, the longest first, among every _WINDOW consecutive pieces.
-
-    Args:
-        lengths: tokens of each piece, no more than `size`.
-        size: tokens of a block.
-
-    Returns:
-        The numbers of all pieces, block after block, and the start of each block, with the end of the last.
+    Assign pieces of some lengths to blocks of `size` tokens: best fit, the longest first, among every _WINDOW pieces.
+    Returns the numbers of all pieces, block after block, and the start of each block, with the end of the last.
     """
     order, starts = array("q"), array("q", [0])
     for first in range(0, len(lengths), _WINDOW):
@@ -128,12 +122,8 @@ def pack(lengths: Sequence[int], size: int) -> tuple[np.ndarray, np.ndarray]:
 
 class Blocks(TorchDataset):
     """
-    Pieces in blocks, by number; an item is a list of `Chunk`.
-
-    Args:
-        pieces: rows of `input_ids`, in numpy format.
-        size: tokens of a block; `None`: a block for each piece.
-        seed: of the masks, which change with the epoch too; `None`, for evaluation: they never change.
+    Pieces (rows of `input_ids`, in numpy format) in blocks of `size` tokens, or one each; an item is a list of
+    `Chunk`. Masks follow from `seed`, epoch and number; without a seed, for evaluation, they never change.
     """
 
     def __init__(self, pieces: Dataset, size: int | None, seed: int | None):

@@ -38,19 +38,9 @@ def encode_windows(
     stride: int,
 ) -> list[list[QuestionWindow]]:
     """
-    Questions with their contexts as model inputs, in overlapping windows where they are too long.
-
-    Args:
-        questions, contexts: as many texts of each.
-        tokenizer: a fast one.
-        max_length: tokens of one window, question included; `None`: one window, however long.
-        stride: tokens of the context that neighbouring windows share; at most half of what the question leaves.
-
-    Returns:
-        For each question its windows from left to right, at least one.
-
-    Raises:
-        ValueError: a question leaves no room for the context.
+    Questions with their contexts as model inputs, for each question at least one window of `max_length` tokens,
+    question included (`None`: one window), which share `stride` tokens of the context, at most half of what the
+    question leaves. A ValueError where that is nothing.
     """
     encoded = tokenizer(
         list(questions),

@@ -2,45 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .detect import detect
-from .files import Options, SampleBy
+from .files import Options
 
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 
-def read_file(
-    path: str | Path,
-    cache_dir: str | None = None,
-    sample_by: SampleBy | None = None,
-    column_names: Sequence[str] | None = None,
-    with_spans: bool = True,
-) -> Dataset:
-    """
-    Read one data file.
-
-    Args:
-        path: a file with a known ending (`detect`), optionally followed by `.gz`, `.bz2` or `.zst`; or a folder of
-            brat.
-        cache_dir: the folder of the cache of `datasets`.
-        sample_by: read `.txt` files as running text with one row per line, paragraph or file; `None`: as CoNLL.
-        column_names: the columns of a csv, tsv or `.txt` table without a header line, or of a CoNLL file, where "_"
-            skips a column. `None`: named by the first line, or by the number of CoNLL columns.
-        with_spans: read files with labelled spans of characters as words and tags; see `formats.spans`.
-
-    Returns:
-        The rows in the order of the file. csv cells are texts; CoNLL has lists: `tokens` and one column per tag;
-        running text has the column `text`.
-
-    Raises:
-        UserError: the file is absent or empty, has an unknown ending, or is not in its format.
-    """
-    return detect(path, Options(column_names, sample_by, with_spans, cache_dir=cache_dir)).read()
+def read_file(path: str | Path, **options: Any) -> Dataset:
+    """All rows of a file, with the fields of `Options`; csv cells are texts, the words and tags of CoNLL lists."""
+    return detect(path, Options(**options)).read()
 
 
 def read_splits(files: Mapping[str, str | Path], options: Options) -> dict[str, Dataset]:

@@ -72,28 +72,21 @@ def load_splits(
     dataset_config_name: str | None = None,
     files: Mapping[str, str | Path | None] | None = None,
     *,
-    cache_dir: str | None = None,
     revision: str | None = None,
     column_names: Sequence[str] | None = None,
     with_spans: bool = True,
 ) -> DatasetDict:
     """
-    A data set of the Hub (or a local folder), or local files.
-
-    A split with the name dev, val or valid is returned as "validation".
-
-    Args:
-        dataset_name, dataset_config_name, cache_dir, revision: as in `datasets.load_dataset`.
-        files: split -> path (`None`: no such split); formats can be mixed, see `detect`.
-        column_names, with_spans: see `readers.read_file`.
+    A data set of the Hub or a local folder, as in `datasets.load_dataset`, or files, split -> path (`None`: no such
+    split); formats can be mixed. A split called dev, val or valid is "validation".
     """
     paths = {split: path for split, path in (files or {}).items() if path is not None}
     check_source(dataset_name, paths.values())
     if dataset_name:
         if is_span_folder(Path(dataset_name)):
             raise UserError(f"{dataset_name} has labelled spans of characters: --train_file {dataset_name}")
-        return load_named(dataset_name, dataset_config_name, cache_dir=cache_dir, revision=revision)
-    rows = read_splits(paths, Options(column_names, with_spans=with_spans, cache_dir=cache_dir))
+        return load_named(dataset_name, dataset_config_name, revision=revision)
+    rows = read_splits(paths, Options(column_names, with_spans=with_spans))
     return with_validation_name(DatasetDict(rows))
 
 
@@ -104,14 +97,14 @@ def check_source(dataset_name: str | None, paths: Iterable[str | Path]) -> None:
         raise UserError(f"{given}. Write either --dataset_name NAME, or --train_file train.jsonl and so on.")
 
 
-def load_named(name: str, config: str | None = None, **options: Any) -> Any:
+def load_named(name: str, config: str | None = None, revision: str | None = None) -> Any:
     """The splits of a data set of the Hub, or of a local folder, which can be one of `save_to_disk`."""
     files = _saved_files(Path(name, config or ""))
     try:
         if files:
-            splits = load_dataset("arrow", data_files=files, **options | {"revision": None})
+            splits = load_dataset("arrow", data_files=files)
         else:
-            splits = load_dataset(name, config, **options)
+            splits = load_dataset(name, config, revision=revision)
         for rows in splits.values():
             if isinstance(rows, Dataset):
                 rows.data.validate(full=True)  # that strings are UTF-8, which loading json lines does not
@@ -167,11 +160,9 @@ def hold_out(
     classes: str | None = None,
 ) -> DatasetDict:
     """
-    Move a random part of "train" to a new split "validation"; both keep the order of their rows.
+    Move a random part of "train" to a new split "validation"; both keep at least one row, and their order.
 
     Args:
-        fraction: the part of the rows that is moved, below 1; at least one row is moved and one is kept.
-        seed: of the random choice.
         together: column whose equal values stay in one split, such as a context with several questions. Slightly more
             rows than the fraction can be moved.
         classes: column of each row's class: the same part of every class is moved, and one row of each is kept.

@@ -292,22 +292,16 @@ def window_features(
     labelled: bool = True,
     split: str = "data",
 ) -> Dataset:
-    """Model inputs of questions and their contexts, a row for each window.
+    """
+    Model inputs of questions and their contexts, a row for each window; `labels [2]` are the columns of the first
+    answer's first and last token, both the window's no-answer column where it does not hold the whole answer, as for
+    BERT.
 
     Args:
         dataset: rows as in `ReadingData`.
         tokenizer: a fast tokenizer that pads on the right.
         max_seq_length: tokens of a window, question included; None: the whole context in one.
         doc_stride: tokens of the context that neighbouring windows share.
-        labelled: whether to make `labels` of the first of the answers.
-        split: the name of the split in warnings.
-
-    Returns:
-        A data set of the model inputs, `labels [2]` (columns of the answer's first and last token; both the window's
-        no-answer column where it does not hold the whole answer, as for BERT), and the columns for `windows_of`.
-
-    Raises:
-        ValueError: a tokenizer that pads on the left, or a question that leaves no room for its context.
     """
     if tokenizer.padding_side != "right":
         raise ValueError('Answers are columns counted from the left: set tokenizer.padding_side = "right".')

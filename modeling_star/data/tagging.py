@@ -61,20 +61,13 @@ def prepare_tagging(
     label_column_name: str | None = None,
     label_list: Sequence[str] | None = None,
     drop_empty: bool = False,
-    nested: Nested = "outermost",
 ) -> TaggingData:
     """
-    Check every row of a tagging data set and encode its tags, without a change of their scheme.
-
-    Args:
-        splits: from `load_splits`. Words and tags are lists; a text cell (csv) is split at blanks.
-        text_column_name, label_column_name: see `find_tagging_columns`.
-        label_list: a saved model's labels. Without it they come from the data: a `ClassLabel`'s names in their order,
-            else "O" first, then by type, numbers by size.
-        drop_empty: omit rows without words, with a warning, instead of an error.
-        nested: see `as_sentences`.
+    Check every row of a tagging data set and encode its tags, without a change of their scheme. A text cell (csv) of
+    words or tags is split at blanks. `label_list`: a saved model's labels; without it they come from the data: a
+    `ClassLabel`'s names in their order, else "O" first, then by type, numbers by size.
     """
-    splits = as_sentences(splits, text_column_name, label_column_name, nested)
+    splits = as_sentences(splits, text_column_name, label_column_name)
     text, label = find_tagging_columns(splits, text_column_name, label_column_name)
     words, tags, keep = {}, {}, {}
     for split, dataset in splits.items():
@@ -296,31 +289,22 @@ def tokenize_and_align(
     label_all_tokens: bool = False,
     split: str = "data",
 ) -> Dataset:
-    """Turn tagged words into model inputs with a label at each word's first piece and -100 elsewhere.
-
-    A row longer than `max_seq_length` becomes several, overlapping by `stride` tokens; each word is labelled, and
-    later read, in the one where it has the most context. Without `stride` the row is cut, and one warning says how
-    many tokens and words that costs. A word without tokens (empty, white space) becomes the unknown token, so that
-    every word counts.
+    """
+    Tagged words as model inputs with a label at each word's first piece and -100 elsewhere. A word without tokens
+    (empty, white space) becomes the unknown token, so that every word counts.
 
     Args:
-        dataset: rows with `tokens_column` (words) and `tags_column` (as many indices into `label_list`).
+        dataset: rows with `tokens_column` (words) and `tags_column` (as many indices into `label_list`, or `None`).
         tokenizer: a fast tokenizer that pads on the right.
-        label_list: the names of the tags.
-        tags_column: None where there are no tags; then there is no column `labels`.
         max_seq_length: the most tokens of a row, special tokens included; None: the tokenizer's limit.
-        stride: tokens that neighbouring windows share; None: cut instead.
+        stride: a longer row becomes several that share so many tokens, and each word is labelled and read in the one
+            where it has the most context; None: it is cut, with one warning.
         label_all_tokens: label continuing pieces too (B-x becomes I-x). For training only: an evaluation would count
             a word once for each of its pieces.
-        split: as in `tokenize_texts`.
 
     Returns:
-        A data set of the model inputs, `labels [n]`, and what `predictions_to_words` needs: `word_ids [n]` (the word
-        whose label is read at this token, -1 elsewhere), `example_index` (the row of `dataset`), `num_words`.
-        `Trainer` drops these three.
-
-    Raises:
-        ValueError: for a tokenizer that pads on the left, or a stride too large.
+        The model inputs, `labels [n]`, and what `predictions_to_words` needs: `word_ids [n]` (the word whose label is
+        read at this token, -1 elsewhere), `example_index` (the row of `dataset`), `num_words`.
     """
     if tokenizer.padding_side != "right":
         raise ValueError('Words are found by counting tokens from the left: set tokenizer.padding_side = "right".')
@@ -419,14 +403,9 @@ def _continuation_labels(label_list: Sequence[str]) -> list[int]:
 def predictions_to_words(
     features: Dataset, predictions: np.ndarray, label_list: Sequence[str], *, fill: str = "O"
 ) -> list[list[str]]:
-    """The predicted label of each word of a data set made by `tokenize_and_align`.
-
-    Args:
-        features: made by `tokenize_and_align`.
-        predictions: logits `[rows, n, labels]` or label indices `[rows, n]`, rows as in `features`; columns beyond a
-            row's length (`Trainer` pads with -100) are not read.
-        label_list: the names of the labels.
-        fill: the label of words that were cut off.
+    """
+    The predicted label of each word, from logits `[rows, n, labels]` or label indices `[rows, n]` of the rows of
+    `tokenize_and_align`, whose padding is not read; `fill`: the label of words that were cut off.
     """
     predictions = np.asarray(predictions)
     if len(predictions) != len(features):

@@ -2,7 +2,8 @@
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from datasets import Dataset, DatasetDict, Value, concatenate_datasets
 
@@ -29,36 +30,29 @@ class TextData:
         return itertools.islice(self.splits["train"][self.text_column], count)
 
 
-@dataclass(frozen=True)
-class TextSource:
+def load_texts(
+    files: Mapping[str, Sequence[str] | None],
+    sample_by: SampleBy = "line",
+    *,
+    dataset_name: str | None = None,
+    dataset_config_name: str | None = None,
+    revision: str | None = None,
+    text_column_name: str | None = None,
+    limits: Mapping[str, int | None] = MappingProxyType({}),
+) -> TextData:
     """
-    The arguments of `load_texts`: split -> paths, or a data set as in `datasets.load_dataset`; the document of a
-    `.txt` file; the column of the texts, a known name by default; the most documents of each split.
+    The documents of files, several per split, or of a data set as in `load_splits`; `sample_by`: the document of a
+    `.txt` file; `limits`: the most documents of each split.
     """
-
-    files: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
-    sample_by: SampleBy = "line"
-    dataset_name: str | None = None
-    dataset_config_name: str | None = None
-    text_column_name: str | None = None
-    limits: Mapping[str, int | None] = field(default_factory=dict)
-    cache_dir: str | None = None
-    revision: str | None = None
-
-
-def load_texts(source: TextSource) -> TextData:
-    """The documents of files, several per split, or of a data set."""
-    paths = {split: named for split, named in source.files.items() if named}
-    check_source(source.dataset_name, itertools.chain(*paths.values()))
+    paths = {split: named for split, named in files.items() if named}
+    check_source(dataset_name, itertools.chain(*paths.values()))
     tables: dict[str, list[Dataset]] = {
-        split: [read_file(path, source.cache_dir, source.sample_by) for path in named]
-        for split, named in paths.items()
+        split: [read_file(path, sample_by=sample_by) for path in named] for split, named in paths.items()
     }
-    if source.dataset_name:
-        options = {"cache_dir": source.cache_dir, "revision": source.revision}
-        loaded = load_named(source.dataset_name, source.dataset_config_name, **options)
+    if dataset_name:
+        loaded = load_named(dataset_name, dataset_config_name, revision=revision)
         tables = {split: [rows] for split, rows in loaded.items() if split in SPLITS}
-    column = source.text_column_name
+    column = text_column_name
     splits = {}
     for split, several in tables.items():
         for table in several:  # one after the other: an error lists the columns of one file
@@ -68,7 +62,7 @@ def load_texts(source: TextSource) -> TextData:
         if not kept:
             raise UserError(f"The {split} split has no text in its column {column!r}.")
         rows = rows.select(kept) if len(kept) < len(rows) else rows
-        splits[split] = take_first(rows, source.limits.get(split))
+        splits[split] = take_first(rows, limits.get(split))
     return TextData(DatasetDict(splits), column)
 
 

@@ -67,7 +67,8 @@ def train_tokenizer(
     model_max_length: int | None = None,
     known_words: Iterable[str] = (),
 ) -> PreTrainedTokenizerFast:
-    """Train a tokenizer that `AutoTokenizer` loads without custom code.
+    """
+    Train a tokenizer that `AutoTokenizer` loads without custom code.
 
     - `"word"`: a token for each word (contractions split as in the Penn Treebank and GloVe), number, URL, or run of
       one punctuation mark. A word not in the vocabulary is [UNK].
@@ -75,24 +76,18 @@ def train_tokenizer(
     - `"character"`: for Chinese. Words and numbers of other scripts are whole where the vocabulary has them, else the
       longest beginning it has, then single characters: a letter seen once is enough to avoid [UNK].
 
-    In all three a CJK character, a CJK punctuation mark or an emoji is never joined to another. Where the data are
-    lists of single characters, letters and digits too (`are_split_by_character`), nothing is joined: a text has the
-    same tokens whether it comes split or not. Text is lower-cased only: Unicode composition would leave accents
-    outside the offsets.
+    In all three a CJK character, a CJK punctuation mark or an emoji is never joined to another, and where the data are
+    lists of single characters, letters and digits too (`are_split_by_character`), nothing is. Text is lower-cased
+    only: Unicode composition would leave accents outside the offsets.
 
     Args:
         texts: texts, or lists of words for data that comes split; both may occur.
-        kind: see above.
-        lower_case: whether "The" and "the" are one token. Accents stay.
         vocab_size: the most tokens, special tokens included. WordPiece keeps every single character beyond it.
         min_frequency: occurrences below which a word (or merge of pieces) gets no token. At 1, no training text
             contains [UNK], so that its embedding is never trained.
         model_max_length: the most tokens the model takes, special tokens included; None: no limit.
         known_words: have a token beyond `vocab_size` where they are one piece of text to this kind and its
             `lower_case`, such as the words of pretrained vectors. Not for "wordpiece", which knows pieces.
-
-    Raises:
-        ValueError: for an unknown kind, a vocabulary too small, or known words beside "wordpiece".
     """
     if kind not in get_args(TokenizerKind):
         raise ValueError(f"kind={kind!r}; choose one of {', '.join(map(repr, get_args(TokenizerKind)))}.")
@@ -249,22 +244,16 @@ def map_rows(
     )
 
 
-def warn_about_cuts(
-    features: Dataset, split: str, limit: int | None, advice: str, of: Sequence[str] = ("input_ids",)
-) -> Dataset:
-    """
-    Report the tokens that were cut, by the columns `cut_tokens` and maybe `cut_words`, which are dropped, beside those
-    that were kept in the columns `of`; as a warning if they are more than a few.
-    """
+def warn_about_cuts(features: Dataset, split: str, limit: int | None, advice: str) -> Dataset:
+    """Report the tokens that were cut, by columns that are dropped; as a warning if they are more than a few."""
     counts = [name for name in ("cut_tokens", "cut_words") if name in features.column_names]
     cut = {name: np.asarray(features[name][:], dtype=np.int64) for name in counts}
     tokens = int(cut["cut_tokens"].sum()) if counts else 0
     if tokens:
         words = f" ({int(cut['cut_words'].sum()):,} words)" if "cut_words" in cut else ""
         rows = int((cut["cut_tokens"] > 0).sum())
-        table = features.with_format("arrow")[:]
-        kept = sum(pc.sum(pc.list_value_length(table[name])).as_py() for name in of if name in table.column_names)
-        share = tokens / (tokens + kept)
+        ids = features.with_format("arrow")[:]["input_ids"]
+        share = tokens / (tokens + pc.sum(pc.list_value_length(ids)).as_py())
         logger.log(
             logging.WARNING if share > _MAY_BE_CUT else logging.INFO,
             f"{split}: {rows:,} of {len(features):,} examples are longer than {limit} tokens; "

@@ -15,10 +15,7 @@ from .files import open_text
 
 
 def _read_lines(path: Path, width: int | None) -> Iterator[tuple[str, list[str]]]:
-    """
-    The word and the number fields of each line; a word2vec header (`count width`) and empty lines are skipped, and a
-    line of another width than the first, or than `width`, is an error.
-    """
+    """The word and the number fields of each line but a header (`count width`); one of another width is an error."""
     for number, line in enumerate(_whole_lines(path), start=1):
         if number == 1 and "\0" in line:  # in the spaces of UTF-16 and UTF-32
             raise ValueError(f"{path} is not UTF-8 text. If it is UTF-16: `iconv -f UTF-16 -t UTF-8 {path}`")
@@ -64,21 +61,9 @@ def _whole_lines(path: Path) -> Iterator[str]:
 
 def read_vectors(path: str | Path, vocabulary: dict[str, int], width: int | None = None) -> tuple[Tensor, Tensor]:
     """
-    Read the word vectors of a vocabulary from a GloVe or word2vec text file in UTF-8, packed or not.
-
-    An entry that the file lacks takes the vector of its lower-cased form, or else zeros.
-
-    Args:
-        path: one word per line, followed by w numbers; a `count w` header is allowed.
-        vocabulary: word to id, from `tokenizer.get_vocab()`.
-        width: w that the file must have; taken from its first line when `None`.
-
-    Returns:
-        The table `[V, w]` in float32, V being the largest id + 1, and which rows have a vector `[V]`.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the file is no text or is empty, or a line is broken or of another width.
+    The vectors of a vocabulary from a GloVe or word2vec text file: a table `[V, w]` in float32, V being the largest id
+    + 1, and which rows have one `[V]`. An entry that the file lacks takes the vector of its lower-cased form, or
+    zeros. A ValueError where the file is broken, empty, or not `width` wide.
     """
     path = Path(path)
     lowered: dict[str, list[int]] = {}

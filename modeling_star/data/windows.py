@@ -32,22 +32,13 @@ NO_WORD = -1
 
 @dataclass(frozen=True)
 class Window:
-    """
-    A part of a text.
-
-    Args:
-        tokens: `[m]`, the indices of its tokens in the text, from left to right.
-        read: those of its m tokens whose predictions count.
-    """
+    """A part of a text: the indices `[m]` of its tokens in the text, and those of the m whose predictions count."""
 
     tokens: np.ndarray
     read: slice
 
     def words_read(self, words: np.ndarray) -> list[int]:
-        """
-        The word whose prediction is at each of the m tokens, `NO_WORD` at the others, by those of `first_pieces`
-        `[n]`.
-        """
+        """The word that is read at each of the m tokens, `NO_WORD` at others, by `first_pieces` `[n]`."""
         row = np.full(len(self.tokens), NO_WORD)
         row[self.read] = words[self.tokens[self.read]]
         return row.tolist()
@@ -97,12 +88,8 @@ def cut_windows(
 
 def first_pieces(words: Sequence[int | None], windows: Sequence[Window]) -> np.ndarray:
     """
-    The word of each token `[n]`: its number at its first token, `NO_WORD` at its others and at special tokens.
-
-    Args:
-        words: `[n]`, the word of each token; `None` for special tokens.
-        windows: of the text. Where it is truncated at its beginning, perhaps within a word, the first token that is
-            left replaces this word.
+    The word of each token `[n]`, from `words` with `None` at special tokens: its number at its first token, `NO_WORD`
+    elsewhere. Where a text is truncated at its beginning, the first token left is that of its word.
     """
     shown = windows[0].tokens[windows[0].read]
     before = [None, *words[:-1]]

@@ -39,9 +39,7 @@ def between_words(sentences: Iterable[Sequence[str]]) -> str:
 
 
 def are_split_by_character(texts: Iterable[str | Sequence[str]]) -> bool:
-    """
-    Whether words are single characters even in other scripts: 1, 9, 7, 8 for 1978, as in Chinese corpora of entities.
-    """
+    """Whether words are single characters in other scripts too, as in Chinese corpora of entities: 1, 9, 7, 8."""
     # Words of several letters, single letters after one, single characters, all words.
     several = split = single = words = 0
     for sentence in texts:
@@ -60,10 +58,7 @@ _ENGLISH = frozenset(["the", "of", "and", "to", "that", "is", "was", "with", "fo
 
 
 def language_of(texts: Iterable[str | Sequence[str]]) -> str | None:
-    """
-    The ISO 639-1 code of Chinese, Japanese, Korean or English texts or sentences; `None` for any other language. The
-    first three are distinguished by their characters, English by ten frequent words.
-    """
+    """The ISO 639-1 code of Chinese, Japanese, Korean (by characters) or English texts (by words), or `None`."""
     parts = [
         text if isinstance(text, str) else " ".join(text) for text in itertools.islice(texts, _SENTENCES_INSPECTED)
     ]

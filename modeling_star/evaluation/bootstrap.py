@@ -25,16 +25,12 @@ def bootstrap_counts(
     metric: str, runs_a: Sequence[np.ndarray], runs_b: Sequence[np.ndarray], **options: Any
 ) -> Interval:
     """
-    The difference between two systems' mean over runs (seeds), with a percentile bootstrap interval.
+    The difference between two systems' mean over runs (seeds), from counts `[examples, k]`, with a percentile
+    interval.
 
     Whole examples (sentences) are drawn with replacement, the same ones for both systems. The runs of each system are
     drawn too: one fewer than there are, so that the mean varies as that of so many seeds does (Rao and Wu, 1988,
     "Resampling Inference With Complex Survey Data"). Two or three seeds give a rough estimate only.
-
-    Args:
-        metric: see `count_runs`.
-        runs_a, runs_b: the counts `[examples, k]` of each run.
-        options: see `bootstrap_mean`.
     """
     return bootstrap_mean([(metric, runs_a, runs_b)], **options)
 
@@ -46,14 +42,7 @@ def bootstrap_mean(
     seed: int = 0,
     confidence: float = 0.95,
 ) -> Interval:
-    """
-    The difference of two systems' mean over several tasks; the examples and runs of each task are drawn independently.
-
-    Args:
-        tasks: the arguments of `bootstrap_counts` for each task.
-        samples: the number of resamples.
-        confidence: the share of resamples inside the interval.
-    """
+    """`bootstrap_counts` of the mean over several tasks, whose examples and runs are drawn independently."""
     differences = [_resample(*task, samples, seed + number) for number, task in enumerate(tasks)]
     return _interval(np.mean(differences, axis=0), confidence)
 

@@ -17,9 +17,6 @@ def calibration_error(probabilities: np.ndarray, is_right: np.ndarray) -> float:
     """
     The expected calibration error (Guo et al. 2017, Eq 3): in ten bins of equal width, the difference between the mean
     probability and the share that is right, weighted by their sizes.
-
-    Args:
-        probabilities, is_right: of s predictions.
     """
     bins = _bins(probabilities)
     differences = np.bincount(bins, weights=probabilities - is_right, minlength=_BINS)

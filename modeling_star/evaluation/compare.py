@@ -1,4 +1,4 @@
-"""Compare finished runs: their scores over seeds, and intervals of the differences, for run_scripts/compare.py."""
+"""Compare finished runs: their scores over seeds, and intervals of the differences."""
 
 import itertools
 import json
@@ -15,7 +15,7 @@ from ..errors import UserError
 from ..files import find_report
 from .bootstrap import bootstrap_counts
 from .metrics import LESS_IS_BETTER, METRICS, TASKS, count_runs, score_counts
-from .reports import baseline_line, markdown_table, score_prefix, summarize_seeds
+from .reports import markdown_table, score_prefix
 
 
 # The kind of a prediction, a key that marks it -> the tasks, keys of `TASKS`, whose runs make such predictions.
@@ -26,8 +26,6 @@ KINDS: dict[str, tuple[str, ...]] = {
     "tokens": ("entities", "tokens"),
     "n_best": ("reading",),
 }
-# The script that writes predictions of a kind.
-MADE_BY = {"run_glue.py": "index", "run_ner.py": "tokens", "run_qa.py": "n_best"}
 
 
 def reported_names(kind: str) -> dict[str, str]:
@@ -39,14 +37,8 @@ def reported_names(kind: str) -> dict[str, str]:
 @dataclass(frozen=True)
 class System:
     """
-    The runs in one output folder, one for each seed.
-
-    Attributes:
-        folder: the output folder.
-        kind: of the predictions, a key of `KINDS`.
-        references: the label of each example; of several labels a frozenset.
-        predictions: the predicted labels of each run.
-        results: all_results.json of each run.
+    The runs in one output folder, one for each seed: the label of each example, of several labels a frozenset, what
+    each run predicts, its all_results.json, and the kind of the predictions, a key of `KINDS`.
     """
 
     folder: Path
@@ -57,10 +49,7 @@ class System:
 
 
 def read_system(folder: Path, split: str = "test") -> System:
-    """
-    The runs in an output folder of run_glue.py, run_ner.py or run_qa.py: one, or those of `--seeds` in seed-1, seed-2,
-    ...
-    """
+    """The runs in an output folder of `classify`, `tag` or `qa`: one, or those of `--seeds` in seed-1, seed-2, ..."""
     name = f"predictions_{split}.jsonl"
     runs = [run for run in sorted(folder.glob("seed-*")) if find_report(run, name).is_file()] or [folder]
     if not find_report(runs[0], name).is_file():
@@ -131,27 +120,11 @@ def compare(systems: Sequence[System], metric: str | None = None, split: str = "
         markdown_table(["", f"{metric}, %", "parameters", "minutes of training"], scores),
         markdown_table([f"{first.folder} minus", f"{metric}, %"], differences),
     ]
-    return "\n\n".join([*tables, *_baselines(systems, metric, split), note])
-
-
-def _baselines(systems: Sequence[System], metric: str, split: str) -> list[str]:
-    """For each system that was compared with TF-IDF by this metric, both scores in one line."""
-    lines = []
-    name = f"{score_prefix(split)}_{metric}"  # classifiers' metrics have the same names in all_results.json
-    for system in systems:
-        means = summarize_seeds(dict(enumerate(system.results)))
-        if name in means and f"tfidf_{name}" in means:
-            own, other = (f"{100 * means[key]['mean']:.1f} %" for key in (name, f"tfidf_{name}"))
-            score = f"{system.folder}: {split} {metric}"
-            lines.append(baseline_line(score, own, {"tfidf": other}, len(system.references)))
-    return lines
+    return "\n\n".join([*tables, note])
 
 
 def _choose_metric(systems: Sequence[System], metric: str | None, prefix: str) -> tuple[str, list[list[np.ndarray]]]:
-    """
-    The metric that is named, or the one that gives the scores in all_results.json; and the counts of each system's
-    runs.
-    """
+    """The metric that is named, or that gave the scores in all_results.json; and the counts of each system's runs."""
     first = systems[0]
     known = reported_names(first.kind)
     if metric is not None and metric not in known:

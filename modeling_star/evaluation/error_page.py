@@ -22,12 +22,8 @@ BOTH, MISSED, WRONG = "true and predicted", "only true", "only predicted"
 @dataclass(frozen=True)
 class Mistake:
     """
-    What the page shows of a row.
-
-    Args:
-        row: its number in the data.
-        parts: its text in pieces, and whether each is highlighted.
-        expected, predicted: lines on what the data say, and what the model does.
+    What the page shows of a row: its number in the data, its text in pieces, some of them highlighted, and lines on
+    what the data say and what the model does.
     """
 
     row: int
@@ -38,14 +34,7 @@ class Mistake:
 
 @dataclass(frozen=True)
 class Confusion:
-    """
-    How often each row's class was predicted as each column's.
-
-    Args:
-        counts: `[rows, columns]`.
-        rows, columns: their names.
-        note: how to read it.
-    """
+    """How often each row's class was predicted as each column's, `counts` `[rows, columns]`, and how to read it."""
 
     counts: np.ndarray
     rows: Sequence[str]

@@ -40,20 +40,14 @@ def count_runs(
     metric: str, references: Sequence[Any], runs: Sequence[Sequence[Any]], **given: Any
 ) -> list[np.ndarray]:
     """
-    What each example adds to a metric, so that runs can be scored and compared without their predictions.
+    What each example adds to a metric, `[examples, k]` for each run, so that runs can be scored and compared without
+    their predictions; "answer_f1" and "answer_em" share theirs.
 
     Args:
-        metric: a key of `METRICS`.
         references: one item for each example: a label, or a list of them for a tagged sentence, whose words with the
             reference `None` do not count; a frozenset of labels; a number; a list of a question's answers.
         runs: the predictions of each run, one item for each example, of the same kind; of answers texts.
         given: in place of what is found in references and runs: `language` of answers, `labels` in their order.
-
-    Returns:
-        The counts of each run `[examples, k]`; "answer_f1" and "answer_em" share theirs.
-
-    Raises:
-        UserError: for unequal lengths, or an unknown metric.
     """
     if metric not in METRICS:
         raise UserError(f"metric={metric!r}; choose one of {', '.join(METRICS)}.")
@@ -266,21 +260,15 @@ LESS_IS_BETTER = ("loss", "mse", "perplexity")
 
 
 def is_entity_scheme(label_list: Sequence[str]) -> bool:
-    """
-    Whether the labels are entity tags (O, B-x, I-x and the like) or the letters of word segmentation, rather than
-    parts of speech or other names.
-    """
+    """Whether labels are entity tags (O, B-x, I-x and the like) or the letters of word segmentation."""
     others = [label for label in typed_labels(label_list) if label != "O"]
     return bool(others) and all(entity_tag(label) for label in others)
 
 
 def entities_in(sentences: Iterable[Sequence[str]]) -> list[set[tuple[str, int, int]]]:
     """
-    The entities of tagged sentences, exact in type and both ends, as seqeval (and conlleval) finds them: type,
-    first word, the one after the last.
-
-    Args:
-        sentences: tags in BIO, BIOES, BILOU or BMES.
+    The entities of sentences tagged in BIO, BIOES, BILOU or BMES, exact in type and both ends, as seqeval (and
+    conlleval) finds them: type, first word, the one after the last.
     """
     rows = [[_letters(label) for label in sentence] for sentence in sentences]
     return [{(kind, first, last + 1) for kind, first, last in get_entities(row)} for row in rows]

@@ -66,12 +66,7 @@ def per_entity_table(report: Mapping[str | None, Mapping[str, float]]) -> str:
 
 
 def classes_report(references: Sequence[Any], predictions: Sequence[Any], label_list: Sequence[str]) -> str:
-    """Markdown: precision, recall, F1 and number of each class, then how often each was predicted as each other.
-
-    Args:
-        references, predictions: one label (name, or index into `label_list`) for each example or token.
-        label_list: the names of the labels, in the order of the rows.
-    """
+    """Markdown: precision, recall, F1 and number of each class, then how often each was predicted as each other."""
     truth, guess = _names(references, label_list), _names(predictions, label_list)
     seen = {*truth, *guess}
     names = [name for name in label_list if name in seen]
@@ -87,12 +82,7 @@ def classes_report(references: Sequence[Any], predictions: Sequence[Any], label_
 
 
 def labels_report(references: np.ndarray, predictions: np.ndarray, label_list: Sequence[str]) -> str:
-    """Markdown: precision, recall, F1 and number of examples of each label of a multi-label task.
-
-    Args:
-        references, predictions: `[examples, labels]`, 0 or 1.
-        label_list: the names of the labels.
-    """
+    """Markdown: precision, recall, F1 and number of examples of each label, of 0 and 1 `[examples, labels]`."""
     truth, guess = references.astype(int), predictions.astype(int)
     # scikit-learn takes a single column for classes 0 and 1.
     labels = range(len(label_list)) if len(label_list) > 1 else [1]
@@ -169,23 +159,20 @@ BASELINES = {
 """What a model is compared with, by the prefixes of its scores in all_results.json."""
 
 
-def baseline_line(score: str, own: str, baselines: Mapping[str, str], rows: int) -> str:
-    """A model's score and those of its baselines, keys of BASELINES, in one line."""
-    others = ", ".join(f"{BASELINES[kind]} {value}" for kind, value in baselines.items())
-    return f"{score} {own}; {others}, on the same {rows:,} rows"
-
-
 def baseline_lines(results: Mapping[str, Any], metric: str) -> list[str]:
-    """`baseline_line` for each split on which a model and its baselines were scored."""
+    """The scores of a model and of its baselines in one line, for each split on which these were scored."""
     values = {name: value["mean"] if isinstance(value, Mapping) else value for name, value in results.items()}
     prefixes = [name.removesuffix("_samples") for name in values if name.endswith("_samples")]
     lines = []
     for prefix in prefixes:
         name = f"{prefix}_{metric}"
-        others = {kind: f"{values[f'{kind}_{name}']:.3f}" for kind in BASELINES if f"{kind}_{name}" in values}
+        others = [
+            f"{text} {values[f'{kind}_{name}']:.3f}" for kind, text in BASELINES.items() if f"{kind}_{name}" in values
+        ]
         if others:
-            score = f"{prefix.replace('eval', 'validation', 1)} {metric}"
-            lines.append(baseline_line(score, f"{values[name]:.3f}", others, round(values[f"{prefix}_samples"])))
+            score = f"{prefix.replace('eval', 'validation', 1)} {metric} {values[name]:.3f}"
+            rows = round(values[f"{prefix}_samples"])
+            lines.append(f"{score}; {', '.join(others)}, on the same {rows:,} rows")
     return lines
 
 
@@ -228,7 +215,6 @@ def plot_training_curves(
     metric: str | None = None,
     *,
     greater_is_better: bool = True,
-    title: str | None = None,
 ) -> Path | None:
     """
     Draw training and validation loss, and a validation metric (`None`: the first that was evaluated), over optimizer
@@ -260,7 +246,7 @@ def plot_training_curves(
         axis.set_xlabel("step")
         axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
         axis.grid(alpha=0.25)
-    return save_figure(figure, path, title)
+    return save_figure(figure, path, None)
 
 
 def _metric_name(log_history: Sequence[Mapping[str, Any]], metric: str | None) -> str | None:

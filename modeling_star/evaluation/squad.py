@@ -32,12 +32,8 @@ def answer_language(answers: Iterable[str]) -> Language:
 
 def normalise(answer: str, language: Language) -> str:
     """
-    Normalise an answer for exact match.
-
-    Args:
-        answer: the text.
-        language: "en": lower case, without punctuation, articles and repeated blanks, as SQuAD's evaluation does
-            (Rajpurkar et al. 2016); "zh": lower case, without punctuation, as CMRC 2018's does (Cui et al. 2019).
+    An answer for exact match: in lower case and without punctuation; in "en" also without articles and repeated
+    blanks, as SQuAD's evaluation (Rajpurkar et al. 2016), in "zh" as CMRC 2018's (Cui et al. 2019).
     """
     if language == "zh":
         return answer.lower().strip().translate(_CHINESE_PUNCTUATION)
@@ -52,16 +48,9 @@ def segments(answer: str, language: Language) -> list[str]:
 
 def score_answer(predicted: str, answers: Sequence[str], language: Language) -> tuple[float, float]:
     """
-    Exact match and F1 of one prediction, each the best over the given answers.
-
-    F1 counts shared segments, for "en" in any order; for "zh" those of the longest run that both have, as CMRC 2018's
-    evaluation does. An empty list of answers, or one of nothing but punctuation, means that there is no answer: only
-    the empty prediction is right.
-
-    Args:
-        predicted: the text; empty for "no answer".
-        answers: the references.
-        language: see `normalise`.
+    Exact match and F1 of one prediction, each the best over the given answers. F1 counts shared segments, for "en" in
+    any order, for "zh" those of the longest run that both have, as CMRC 2018's evaluation does. An empty list of
+    answers, or one of nothing but punctuation, means that there is none: only the empty prediction is right.
     """
     guess, words = normalise(predicted, language), segments(predicted, language)
     exact = f1 = 0.0
@@ -84,33 +73,7 @@ def longest_run(one: Sequence[str], other: Sequence[str]) -> int:
 def score_answers(
     predictions: Sequence[str], references: Sequence[Sequence[str]], language: Language
 ) -> tuple[np.ndarray, np.ndarray]:
-    """
-    `score_answer` of each question.
-
-    Returns:
-        Exact match and F1, `[questions]` each, from 0 to 1.
-    """
+    """`score_answer` of each question: exact match and F1, `[questions]` each, from 0 to 1."""
     scores = [score_answer(guess, answers, language) for guess, answers in zip(predictions, references, strict=True)]
     table = np.array(scores, dtype=np.float64).reshape(-1, 2)
     return table[:, 0], table[:, 1]
-
-
-def best_threshold(scores: np.ndarray, has_answer: np.ndarray, differences: np.ndarray) -> tuple[float, float]:
-    """
-    The mean score at the best threshold for "no answer", as in SQuAD 2.0's evaluation.
-
-    Args:
-        scores: `[questions]`, of the best span of each.
-        has_answer: `[questions]`, whether the question has one.
-        differences: `[questions]`, by how much "no answer" beats the best span.
-    """
-    order = np.argsort(differences, kind="stable")
-    sorted_differences = differences[order]
-    # The questions up to an index are answered, the others not: what changes at each index, from none answered.
-    gains = np.where(has_answer, scores, scores - 1.0)[order]
-    totals = np.concatenate([[0.0], gains.cumsum()]) + float((~has_answer).sum())
-    # A threshold lies between two different values.
-    possible = np.concatenate([[True], sorted_differences[:-1] < sorted_differences[1:], [True]])
-    best = int(np.argmax(np.where(possible, totals, -np.inf)))
-    threshold = sorted_differences[best - 1] if best else sorted_differences[0] - 1.0
-    return float(totals[best] / len(scores)), float(threshold)

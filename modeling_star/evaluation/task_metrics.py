@@ -61,14 +61,9 @@ class TaskMetrics:
         return replace(self, example_index=tuple(example_index))
 
     def decode(self, prediction: EvalPrediction) -> tuple[list[Any], list[Any]]:
-        """References and predictions as `count_runs` takes them.
-
-        Tagging: logits `[rows, n, labels]` or label indices `[rows, n]` against labels `[rows, n]`, -100 ignored;
-        gives lists of label names. Classification: logits `[rows, labels]` or indices `[rows]`; multi-label:
-        logits and 0/1 labels `[rows, labels]`; regression: `[rows]` or `[rows, 1]`.
-
-        Raises:
-            ValueError: when there is nothing to score, or the rows do not fit `example_index`.
+        """
+        References and predictions as `count_runs` takes them, of logits or label indices and labels `[rows, n]`
+        (tagging; -100 is ignored), `[rows]`, or `[rows, labels]`. A ValueError where there is nothing to score.
         """
         truth = np.asarray(prediction.label_ids)
         guess = self._guess(prediction.predictions, truth)
@@ -116,17 +111,9 @@ def are_predicted(logits: np.ndarray) -> np.ndarray:
 
 
 def metrics_for(task: str, label_list: Sequence[str] = ()) -> TaskMetrics:
-    """The metrics of a task, and the one to choose the best model by.
-
-    Args:
-        task: a GLUE task, for its official metrics ("cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb",
-            "wnli"); "tagging", scored by entities where the labels are entity tags and by tokens where not, or
-            "entities" or "tokens" outright; or transformers' problem types "single_label_classification",
-            "multi_label_classification", "regression".
-        label_list: the names of the labels, in the order of their indices.
-
-    Raises:
-        ValueError: for an unknown task, or tagging without labels.
+    """
+    The metrics of a task, and the one to choose the best model by: of a GLUE task its official ones ("cola", "stsb",
+    ...), of "tagging" those of "entities" where the labels are entity tags, else of "tokens"; or of a key of `TASKS`.
     """
     official = None
     if task in GLUE_METRICS:

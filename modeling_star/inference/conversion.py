@@ -28,13 +28,8 @@ _SHOWN = 5  # texts whose predictions differ
 @torch.inference_mode()
 def check_random_texts(name: str, encoder: PreTrainedModel, model: PreTrainedModel, longest: int) -> str:
     """
-    Compare states and logits of random token ids, in texts of SHORTEST to `longest` tokens.
-
-    Returns:
-        The largest differences, as a line to print.
-
-    Raises:
-        UserError: one is above TOLERANCE.
+    The largest differences of states and logits of random token ids, in texts of SHORTEST to `longest` tokens, as a
+    line to print; a UserError where one is above TOLERANCE.
     """
     generator = torch.Generator().manual_seed(0)
     largest: dict[str, float] = {}

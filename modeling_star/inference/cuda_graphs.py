@@ -86,13 +86,7 @@ class _Graph:
 
 
 class GraphedModel:
-    """
-    See `cuda_graphs`. Called as the model is, with the same result up to rounding, without gradients.
-
-    Args:
-        model: on a CUDA GPU.
-        max_graphs: sizes that are kept.
-    """
+    """See `cuda_graphs`. Called as the model is, with the same result up to rounding, without gradients."""
 
     def __init__(self, model: PreTrainedModel, max_graphs: int):
         self.model = aligned(model).eval()
@@ -212,8 +206,6 @@ def aligned(model: PreTrainedModel) -> PreTrainedModel:
     """
     A copy of a model that computes the same, for inference: in half precision, the width d of each Star- or
     BiG-Transformer inside and the width c of its heads are padded with zeros to multiples of 8.
-
-    The copy takes and returns the same shapes. It is not for saving: its weights have other shapes.
     """
     model = copy.deepcopy(model)
     tabulate_characters(model)

@@ -60,13 +60,8 @@ def add_window(
 @dataclass
 class TaggedText:
     """
-    A text, and what a tagger says of its n tokens, special tokens omitted.
-
-    Args:
-        text: as its offsets count it.
-        ids, labels, scores: `[n]`.
-        offsets: `[n, 2]`, the first character of each token and the one after its last.
-        log_marginals, messages: `[n, k]`, of a CRF.
+    A text, as its offsets count it, and what a tagger says of its n tokens but special ones: `ids`, `labels`, `scores`
+    `[n]`, the first character and the one after the last `[n, 2]`; of a CRF log marginals and messages `[n, k]`.
     """
 
     text: str
@@ -91,14 +86,8 @@ _Span = tuple[int, int, int, Prediction]
 
 class EntityDecoder:
     """
-    Entities of the labels of tokens.
-
-    Args:
-        names: all labels, by their numbers.
-        tokenizer: of the model, which says where words begin.
-        crf_tables: arguments of a `SpanScorer`; `None` without a CRF that knows its chain.
-        min_probability: list all spans with at least this probability in place of the best path.
-        n_best: of these at most so many of a text.
+    Entities of the labels of tokens; `crf_tables` are arguments of a `SpanScorer`, `None` without a CRF that knows its
+    chain. With `min_probability` all spans with at least this probability, the `n_best` of a text.
     """
 
     def __init__(
@@ -119,13 +108,7 @@ class EntityDecoder:
         return self.min_probability is not None or not (labels == self.groups.outside).all()
 
     def __call__(self, texts: Sequence[TaggedText], with_outside: bool = False) -> list[list[Prediction]]:
-        """
-        The entities of each text, or all spans with at least `min_probability`.
-
-        Args:
-            texts: some texts, scored at once.
-            with_outside: list words with O too.
-        """
+        """The entities of each text, with words with O too if asked, or all spans with at least `min_probability`."""
         if self.min_probability is not None:
             return self._all_spans(texts)
         found: list[list[Prediction]] = []

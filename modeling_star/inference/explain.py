@@ -30,15 +30,9 @@ _TOKENS_AT_ONCE = 4096
 @dataclass(frozen=True)
 class Attribution:
     """
-    What each token adds to one logit, in place of an unknown word, n-grams in place of none.
-
-    Args:
-        label: the class or entity.
-        score: its probability.
-        values: one per token, special tokens 0 but for n-grams.
-        difference: of the logit, between the text and one of unknown words without n-grams; the sum of the values
-            but for rounding.
-        part: of a model that votes with TF-IDF, "encoder" or "TF-IDF", whose logit and probability these are.
+    What each token adds to one logit, in place of an unknown word, n-grams in place of none: `values`, 0 at special
+    tokens but for n-grams, which add up to `difference`, that of the logit, but for rounding. `part`: of a model that
+    votes with TF-IDF, "encoder" or "TF-IDF", whose logit and probability these are.
     """
 
     label: str
@@ -56,14 +50,9 @@ class Attribution:
 @dataclass(frozen=True)
 class Explanation:
     """
-    Args:
-        text: what was predicted.
-        tokens: the n pieces of the text, or the names of special tokens.
-        spans: first and last character of each, `[n]`; equal for special tokens.
-        attributions: of the best class, or of each entity; of the best class one for each model that votes.
-        roles: the names of the r candidates of a token; empty for encoders without them.
-        weights: for each layer the mean over heads of the weights, `[n, r]`.
-        relay: for each layer the mean over heads of the relay's weights of tokens, `[n]`.
+    A text, its n tokens with their `spans` of characters, empty for special tokens, and what was found of them:
+    `attributions` of the best class (for each model that votes) or of each entity; for each layer the mean over heads
+    of the weights of the `roles`, `[n, r]`, and of the relay's weights of tokens, `[n]`.
     """
 
     text: str
@@ -103,12 +92,7 @@ def check_task(predictor: Predictor) -> None:
 
 
 def explain(predictor: Predictor, text: str) -> Explanation:
-    """
-    Predict a text and explain the best class, or each entity.
-
-    Raises:
-        UserError: the model has another task, nothing is predicted, or the attributions do not add up.
-    """
+    """Predict a text and explain the best class, or each entity; a UserError where the attributions do not add up."""
     check_task(predictor)
     if predictor.saved.onnx is not None:
         raise UserError(f"{predictor.saved.name} has no gradients to explain: name the folder that was exported.")
@@ -223,20 +207,11 @@ def integrated_gradients(
 ) -> tuple[list[float], float]:
     """
     Integrated gradients (Sundararajan et al. 2017, https://arxiv.org/abs/1703.01365) over the embeddings of tokens,
-    the features of their characters and the vectors of words. An unknown word has zeros for the last two.
+    the features of their characters and the vectors of words. Returns the attributions `[n]` of the inputs `[1, n]`,
+    and the difference of the target between the text and a baseline; a UserError where they do not add up to it.
 
-    Args:
-        model: in eval mode.
-        inputs: of one text, `[1, n]` each, without padding.
-        special: `[n]`, bool: tokens that the baseline has too.
-        baseline_id: the token that the baseline has in place of each other one; `None`: zeros.
-        target: from an output for m rows to `[m]`.
-
-    Returns:
-        The attributions `[n]`, and the difference of the target between the text and the baseline.
-
-    Raises:
-        UserError: with the most points they do not add up to COMPLETENESS.
+    The baseline has `baseline_id` (`None`: zeros), and zeros for the features and vectors, in place of each token that
+    is not `special` `[n]`. `target` makes of an output for m rows `[m]`.
     """
     table, n = model.get_input_embeddings(), len(special)
     embeddings = getattr(model.base_model, "embeddings", None)

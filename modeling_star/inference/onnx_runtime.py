@@ -20,13 +20,7 @@ _NO_LIMIT = 10**30  # as transformers writes it
 
 
 class FileTokenizer:
-    """
-    The tokenizer.json of an exported model, with those attributes and methods of a tokenizer of transformers that a
-    `Predictor` uses.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
+    """The tokenizer.json of an exported model, with what a `Predictor` uses of a tokenizer of transformers."""
 
     pad_token_type_id = 0
     model_input_names = ("input_ids", "token_type_ids", "attention_mask")
@@ -168,7 +162,7 @@ WEB = "web.json"
 INSTALLED = ("node_modules", "package-lock.json")
 """What npm writes for the page."""
 _FILES = {
-    *("model.onnx", "model.int8.onnx", "tokenizer.json", "config.json", "arguments.json", "predict.py", CRF),
+    *("model.onnx", "tokenizer.json", "config.json", "arguments.json", "predict.py", CRF),
     *(MANIFEST, "index.html", "predict.js", "package.json", WEB, *INSTALLED),
 }
 

@@ -34,11 +34,11 @@ def check_files() -> None:
             )
 
 
-def run(texts: list[Any], file: str = "model.onnx") -> tuple[list[Encoding], dict[str, np.ndarray]]:
+def run(texts: list[Any]) -> tuple[list[Encoding], dict[str, np.ndarray]]:
     """Tokens and outputs of a batch of texts or pairs of texts."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # an error, not that an input has a default
-    session = onnxruntime.InferenceSession(FOLDER / file, options)
+    session = onnxruntime.InferenceSession(FOLDER / "model.onnx", options)
     encodings = Tokenizer.from_file(str(FOLDER / "tokenizer.json")).encode_batch(texts)
     inputs = {x.name: np.array([getattr(row, COLUMNS[x.name]) for row in encodings]) for x in session.get_inputs()}
     names = [output.name for output in session.get_outputs()]
@@ -50,14 +50,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("texts", nargs="+")
     parser.add_argument("--pairs", action="store_true")
-    parser.add_argument("--file", default="model.onnx")
     arguments = parser.parse_args()
     check_files()
     texts = arguments.texts
     config = json.loads((FOLDER / "config.json").read_text(encoding="utf-8"))
     labels = {int(index): label for index, label in config.get("id2label", {}).items()}
     rows = list(zip(texts[::2], texts[1::2], strict=True)) if arguments.pairs else texts
-    encodings, outputs = run(rows, arguments.file)
+    encodings, outputs = run(rows)
     logits = outputs.get("logits")
     if "start_logits" in outputs:
         for (_, context), encoding, start, end in zip(rows, encodings, *outputs.values(), strict=True):

@@ -59,14 +59,7 @@ def check_output(output: Path) -> None:
 
 @dataclass(frozen=True)
 class Source:
-    """
-    Where a text is from.
-
-    Args:
-        index: the number of its row in its file; `None` for typed texts.
-        file: its file, where there are several.
-        cells: the cells of its row by column.
-    """
+    """Where a text is from: its row, `None` for typed texts, its file, where there are several, the row's cells."""
 
     index: int | None = None
     file: str | None = None
@@ -85,13 +78,9 @@ class InputColumns:
 @dataclass(frozen=True)
 class OutputColumns:
     """
-    The names of the columns of an output, by what they hold.
-
-    Args:
-        source: `file`, `index`, the texts and `found`, as far as the output has them.
-        own: by column of the input.
-        predicted: by field: `label` and `score`, and others; see `predicted_fields`.
-        has_several: whether a text has several labels, or a number for each label.
+    The names of the columns of an output: `source` has `file`, `index`, the texts and `found`, as far as there are
+    any; `own` those of the input by column; `predicted` those of `predicted_fields`. `has_several`: a text has several
+    labels, or a number for each.
     """
 
     source: tuple[str, ...]
@@ -182,15 +171,9 @@ def rounded(found: list[Prediction]) -> list[Prediction]:
 
 def predicted_fields(fields: dict[str, str], has_several: bool) -> dict[str, Any]:
     """
-    What an output has of a prediction, by name, with the type of pyarrow by its alias; in a list, one of lists.
-
-    Args:
-        fields: of one prediction, `Predictor.fields`.
-        has_several: whether a text has several labels, or a number for each label.
-
-    Returns:
-        `entities` of a tagger, each as in `found`; `answer`, `start`, `end` and `score` of an answer; `value` of a
-        number; `label` and `score` of the best label, or of several the lists of those that are predicted.
+    What an output has of a prediction with some fields, with the type of pyarrow by its alias; in a list, one of
+    lists: `entities` of a tagger; `answer`, `start`, `end` and `score` of an answer; `value` of a number; `label` and
+    `score` of the best label, or of several the lists of those that are predicted.
     """
     if "start" in fields:
         if "label" in fields:

@@ -72,12 +72,7 @@ def predict_windows(predictor: "Predictor", rows: Iterable[tuple[Source, "Text"]
 
 
 def windows(rows: Iterable[tuple[Source, "Text"]], predictor: "Predictor") -> Iterator[Window]:
-    """
-    Successive rows, as many as fit into memory; the first ones decide how words are joined.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Successive rows, as many as fit into memory, or a UserError; the first ones decide how words are joined."""
     window: Window = []
     characters, is_first = 0, True
 
@@ -139,23 +134,16 @@ def predict_to_file(
     predict: Callable[["Predictor", Iterable[tuple[Path, Window]]], Iterator[tuple[Path, Predicted]]] = predict_parts,
 ) -> int:
     """
-    Predict rows into a file, or continue to do so.
+    Predict rows into a file, or continue to do so; the parts are in `OUTPUT.parts` until the end. Returns the number
+    of its rows; 0 in a process that does not write the file. A UserError where the file exists, or its parts belong to
+    another model, other options or other texts.
 
     Args:
-        predictor: the model and its options.
         rows: the same ones in every process.
-        output: a file with one of the endings in `FORMATS`, written at the end; until then the parts are in
-            `OUTPUT.parts`.
         options: what else the output depends on.
         progress: called with the number of texts of each window that is done.
         inputs: the columns of the files, and of typed texts.
         predict: what predicts windows, in any order.
-
-    Returns:
-        The number of its rows; 0 in a process that does not write the file.
-
-    Raises:
-        UserError: the file exists, or its parts belong to another model, other options or other texts.
     """
     processes = Processes.of_environment()
     folder = parts_of(output)

@@ -70,8 +70,8 @@ def answer_question(
             window where it has none.
         stride: tokens that neighbouring windows share, lowered where a window has no room for it; 128.
         null_threshold: for a model trained on questions without answers: "no answer" comes first where it beats the
-            best span by more than this; 0 for a model of run_qa.py's `--version_2_with_negative`, whose best threshold
-            is `best_f1_threshold` in all_results.json. Other models, and `float("inf")`, always answer.
+            best span by more than this; 0 for a model of `modeling-star qa --version_2_with_negative`. Other models,
+            and `float("inf")`, always answer.
 
     Returns:
         At most `top_k` answers, the best first, and with a `null_threshold` the empty one among them; none where the
@@ -129,23 +129,12 @@ def find_answers(
     null_threshold: float | None = None,
 ) -> tuple[list[Answer], float]:
     """
-    Find the best spans of one context from the logits of its windows.
+    The best spans of one context from the logits `[n, 2]`, start and end, of its windows; and the score of "no answer"
+    minus that of the best span, infinite where there is no span.
 
     All spans of 1 to L tokens that lie within a window are compared, by the sum of their two logits. One that several
-    windows hold counts once, with its best score.
-
-    Args:
-        context: the text.
-        windows: of one question, in any order.
-        logits: of each window `[n, 2]`, start and end; columns beyond its length are ignored.
-        top_k: the maximum number of different spans.
-        max_answer_tokens: L.
-        null_threshold: see `answer_question`.
-
-    Returns:
-        The answers, the best first; and the score of "no answer" minus that of the best span, infinite where there is
-        no span. "No answer" has the lowest score that a window gives it: a window without the answer does not know
-        the others.
+    windows hold counts once, with its best score. "No answer" has the lowest score that a window gives it: a window
+    without the answer does not know the others.
     """
     count = max((window.first + len(window.offsets) for window in windows), default=0)
     max_answer_tokens = min(max_answer_tokens, max(count, 1))

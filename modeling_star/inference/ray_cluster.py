@@ -44,8 +44,8 @@ def connect(address: str) -> None:
 
 def predict_on_ray(predictor: Predictor, parts: Iterable[tuple[Path, Window]]) -> Iterator[tuple[Path, Predicted]]:
     """
-    The predictions of the windows of some parts, in the order in which they are done, by the cluster that this
-    process is connected with: a worker for each free GPU, or else each core. Raises the UserError of a worker.
+    The predictions of the windows of some parts, in the order in which they are done, by the cluster that this process
+    is connected with: a worker for each free GPU, or else each core. Raises the UserError of a worker.
     """
     import ray
     from ray.util import ActorPool

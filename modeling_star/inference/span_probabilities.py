@@ -26,10 +26,8 @@ _SPANS_AT_ONCE = 4096
 
 class SpanScorer:
     """
-    Args:
-        groups: which labels begin and continue an entity.
-        transitions: `[k, k]`, the scores of a CRF, from the row's label to the column's.
-        carries_no_tag: `[V]`, bool, entries of the vocabulary that the CRF's chain omits.
+    Scores spans of `groups` by the scores `[k, k]` of a CRF's transitions, from the row's label to the column's;
+    `carries_no_tag` `[V]`, bool, are entries of the vocabulary that its chain omits.
     """
 
     def __init__(self, groups: EntityGroups, transitions: np.ndarray, carries_no_tag: np.ndarray) -> None:
@@ -58,13 +56,8 @@ class SpanScorer:
         labels: np.ndarray,
     ) -> np.ndarray:
         """
-        The probabilities of spans, `[s]`.
-
-        Args:
-            log_marginals, messages: `[c, k]`, of the chains of texts, one after the other.
-            texts: `[c]`, the number of the text that a token is of.
-            firsts, lasts: `[s]`, the first and the last token of each span.
-            labels: `[s]`, the label of its first token, whose type is the span's.
+        The probabilities of spans `[s]` with some first and last tokens and the label of the first `[s]`, by log
+        marginals and messages `[c, k]` of the chains of texts, one after the other, and each token's text `[c]`.
         """
         if len(firsts) > _SPANS_AT_ONCE:
             parts = (slice(at, at + _SPANS_AT_ONCE) for at in range(0, len(firsts), _SPANS_AT_ONCE))
@@ -80,14 +73,8 @@ class SpanScorer:
         self, bound: float, log_marginals: np.ndarray, messages: np.ndarray, texts: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """
-        All spans of entities with at least a probability, however long, ordered by their first token, then their last.
-
-        Args:
-            bound: above 0.
-            log_marginals, messages, texts: as in `__call__`.
-
-        Returns:
-            The first and the last token of each span, a label of its type, and its probability, `[s]` each.
+        All spans of entities with at least a probability, above 0, however long, ordered by their first token, then
+        their last: the first and the last token, a label of the type, and the probability, `[s]` each.
         """
         found = [(np.zeros(0, dtype=np.int64),) * 3 + (np.zeros(0),)]
         _, kinds = np.unique(self.kinds, axis=0, return_index=True)  # a label of each type

@@ -83,10 +83,8 @@ def instructions() -> str | None:
 
 def crf_tables(model: PreTrainedModel, saved: SavedModel | None = None) -> dict[str, np.ndarray] | None:
     """
-    What the probabilities of spans need of a CRF, see `SpanScorer`; `None` without a CRF that knows its chain.
-
-    A CRF without a vocabulary runs over special tokens and pieces of words too, which make no entity. What is `saved`
-    of the model besides its weights has nothing to add.
+    What a `SpanScorer` needs of a CRF; `None` without one that knows its chain, which without a vocabulary runs over
+    special tokens and pieces of words too. What is `saved` besides the weights has nothing to add.
     """
     crf = getattr(model, "crf", None)
     if not hasattr(crf, "transition_scores") or not crf.has_vocabulary:

@@ -64,12 +64,7 @@ def setting() -> str:
 
 
 def level(limit: str = "all") -> str:
-    """
-    The best of LEVELS that this processor has and that torch is allowed.
-
-    Args:
-        limit: ONEDNN_MAX_CPU_ISA; torch reads ATEN_CPU_CAPABILITY.
-    """
+    """The best of LEVELS that this processor has, and that ONEDNN_MAX_CPU_ISA and ATEN_CPU_CAPABILITY allow."""
     capability = torch.backends.cpu.get_cpu_capability().lower()
     best = 0 if capability.startswith("avx512") else _BELOW_AVX512
     if not capability.startswith("avx"):
@@ -122,14 +117,7 @@ def level_in_use() -> str | None:
 
 
 def library() -> tuple[ctypes.CDLL, str]:
-    """
-    The compiled code and its instructions, the same for all of a process.
-
-    Raises:
-        UnavailableError: why there is none.
-        ValueError: the variable has a value that is not allowed.
-        RuntimeError: it is "1", and there is no such code.
-    """
+    """The compiled code and its instructions, the same for all of a process, or an UnavailableError."""
     found = _library(setting(), os.environ.get("ONEDNN_MAX_CPU_ISA", "all").lower())
     if isinstance(found, str):
         raise UnavailableError(found)

@@ -48,12 +48,7 @@ class UnavailableError(Exception):
 
 
 def cache_folder() -> Path:
-    """
-    Where compiled code of this user is kept; it need not exist.
-
-    Raises:
-        UnavailableError: there is no such folder, as for a user of a container whom its system does not know.
-    """
+    """Where compiled code of this user is kept; it need not exist. An UnavailableError without a home."""
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "modeling_star"
     except RuntimeError as error:
@@ -85,12 +80,7 @@ def _others_write(path: Path, allowed: int = 0) -> bool:
 
 
 def _private_cache(create: bool = False) -> Path:
-    """
-    The cache folder without links in its path, which may have to be created.
-
-    Raises:
-        UnavailableError: other users may write there, or it cannot be created.
-    """
+    """The cache folder without links in its path; an UnavailableError where others may write, or it cannot be."""
     folder = cache_folder()
     try:
         for path in (*reversed(folder.parents), folder) if create else ():
@@ -141,22 +131,12 @@ def _command(name: str, target: Path) -> list[str]:
 
 
 def build(name: str) -> Path:
-    """
-    Find the library of a level, or compile it into the user's cache.
-
-    Raises:
-        UnavailableError: as in `build_in`.
-    """
+    """Find the library of a level, or compile it into the user's cache; an UnavailableError as in `build_in`."""
     return find(name) or build_in(_private_cache(create=True), name)
 
 
 def build_in(folder: Path, name: str) -> Path:
-    """
-    Compile the library of a level.
-
-    Raises:
-        UnavailableError: there is no compiler, it fails, or its output cannot be written.
-    """
+    """Compile the library of a level; an UnavailableError without a compiler, where it fails or cannot write."""
     stem = folder / _library_name(name)
     try:
         with tempfile.TemporaryDirectory(dir=folder) as temporary:

@@ -49,17 +49,8 @@ def update_norm(
     update: Tensor, state: Tensor | None, weight: Tensor, bias: Tensor, eps: float, rectified: bool
 ) -> Tensor:
     """
-    LayerNorm of `state + update` or `state + ReLU(update)`; without gradients.
-
-    Args:
-        update: `[N, D]`, D >= d; columns from d on are not read.
-        state: `[N, D]`; `None` for 0.
-        weight, bias: `[d]`.
-        eps: added to the variance.
-        rectified: apply the ReLU.
-
-    Returns:
-        `[N, D]`, zeros in columns from d on.
+    LayerNorm of `state + update` or `state + ReLU(update)`, `[N, D]`, D >= d; without gradients. Columns from d on,
+    the width of weight and bias, are not read, and become zeros.
     """
     update, state = update.contiguous(), None if state is None else state.contiguous()
     out = torch.empty_like(update)

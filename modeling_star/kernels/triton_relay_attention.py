@@ -330,18 +330,8 @@ def relay_mix(
     query: Tensor, relay: Tensor, tokens: Tensor, layout: TokenLayout, dropout_p: float
 ) -> tuple[Tensor, Tensor | None]:
     """
-    The core of `attention.relay_attention`: softmax over the relay and the tokens of its sequence, and their sum.
-
-    Args:
-        query: `[b, h, d]`, W_K^T q, scaled. Products are taken in its type.
-        relay: `[b, d]`.
-        tokens: `[N, d]`, packed.
-        layout: where the tokens lie.
-        dropout_p: probability with which a weight is dropped; 0 outside training.
-
-    Returns:
-        Relay and tokens by their weights `[b, h, d]`, and the sums of the weights `[b, h]` under dropout; float32, or
-        float64 for such.
+    As `attention.relay_mix`, of packed tokens: relay and tokens by their weights `[b, h, d]`, and the sums of the
+    weights `[b, h]` under dropout; float32, or float64 for such. Products are taken in the query's type.
     """
     mixed, totals = _RelayMix.apply(query, relay, tokens, layout, float(dropout_p))
     return mixed, totals if dropout_p > 0 else None

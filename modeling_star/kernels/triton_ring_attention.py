@@ -380,15 +380,8 @@ def _gather_gradients(
 @dataclass(frozen=True)
 class _Case:
     """
-    The arguments of `_CandidateAttention` without gradients.
-
-    Args:
-        layout: where the tokens lie, packed.
-        exists, spans: which sums of the band there are; or `None` on a ring.
-        reach: largest offset on either side.
-        embedding: 0 if it is no candidate, 1 if its key and value are the token's, 2 if they are given.
-        scale: of the scores.
-        dropout_p, seed: of the dropout of weights.
+    The arguments of `_CandidateAttention` without gradients. `exists` and `spans` are `None` on a ring; `embedding`: 0
+    if it is no candidate, 1 if its key and value are the token's, 2 if they are given.
     """
 
     layout: TokenLayout

@@ -35,16 +35,8 @@ FEW_TOKENS = 1024
 
 class AttentionProjections(nn.Module):
     """
-    W_Q, W_K, W_V and W_O of one multi-head attention (Eqs 2 and 3 of https://arxiv.org/abs/1902.09113).
-
-    Keys carry no bias: within one softmax it would add the same to every score and cancel.
-
-    Args:
-        hidden_size: d.
-        num_heads, head_dim: h and c; h * c may differ from d.
-
-    Attributes:
-        scale: of the scores, c^-0.5.
+    W_Q, W_K, W_V and W_O of one multi-head attention (Eqs 2 and 3 of https://arxiv.org/abs/1902.09113), of h heads of
+    width c; h * c may differ from d. Keys carry no bias: within one softmax it would add the same to every score.
     """
 
     def __init__(self, hidden_size: int, num_heads: int, head_dim: int):
@@ -62,12 +54,7 @@ class AttentionProjections(nn.Module):
         return projected.unflatten(-1, (self.num_heads, self.head_dim))
 
     def plain(self, name: str) -> nn.Linear:
-        """
-        A projection whose weight or bias is read without calling it.
-
-        Raises:
-            TypeError: an adapter or a quantised layer has replaced it, or a hook changes its output.
-        """
+        """A projection whose weight or bias is read without calling it; a TypeError as of `require_plain_linear`."""
         alternative = "Put adapters at query and output: LoraConfig(target_modules=['query', 'output'])."
         return require_plain_linear(getattr(self, name), f"projections.{name}", alternative)
 
@@ -85,12 +72,7 @@ class AttentionProjections(nn.Module):
         return self.output(context.flatten(-2))
 
     def add_value_bias(self, context: Tensor, total: Tensor | None) -> Tensor:
-        """
-        A context `[..., h * c]` with the values' bias.
-
-        Args:
-            total: `[..., h]`, the sum of the weights, by which the bias counts; `None` where it is 1.
-        """
+        """A context `[..., h * c]` with the values' bias, times the sum of the weights `[..., h]` (`None`: 1)."""
         bias = self.plain("value").bias
         return context + (bias if total is None else (total[..., None] * self.split(bias)).flatten(-2))
 
@@ -201,12 +183,8 @@ class CandidateAttention(nn.Module):
 
     def forward(self, candidates: Candidates, operation: "Attend | None" = None) -> tuple[Tensor, Tensor | None]:
         """
-        Args:
-            candidates: of all tokens.
-            operation: what computes it, as `attend` does, the default.
-
-        Returns:
-            The update `[N, d]` and the weights `[b, h, n, r]`, zeros at padding; `None` where they are not recorded.
+        The update `[N, d]` and the weights `[b, h, n, r]`, zeros at padding; `None` where they are not recorded.
+        `operation` computes it, `attend` by default.
         """
         return (operation or attend)(self, self.projections.query(candidates.tokens), candidates)
 
@@ -219,16 +197,8 @@ def attend(
     attention: CandidateAttention, query: Tensor, candidates: Candidates, records: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """
-    The attention in torch operations, the reference of all others: `candidate_attention`.
-
-    Args:
-        attention: its projections, its bias, its dropout.
-        query: `[N, h * c]`, not yet scaled.
-        candidates: of all tokens.
-        records: return the weights.
-
-    Returns:
-        As `CandidateAttention.forward`.
+    The attention in torch operations, the reference of all others: `candidate_attention`, of queries `[N, h * c]`, not
+    yet scaled. Returns what `CandidateAttention.forward` returns; `records`: with the weights.
     """
     projections, layout = attention.projections, candidates.layout
     width = projections.num_heads * projections.head_dim
@@ -413,15 +383,9 @@ def relay_mix(
     query: Tensor, relay: Tensor | None, tokens: Tensor, layout: TokenLayout, dropout_p: float
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """
-    Relay, where there is one, and tokens of each sequence summed by their weights, in torch operations.
-
-    Args:
-        query: `[b, h, d]`, W_K^T q, scaled.
-        relay: `[b, d]`; or `None`.
-        tokens: `[N, d]`.
-
-    Returns:
-        The sums `[b, h, d]`; the weights `[b, h, 1 + m]` or `[b, h, m]`, and their sum under dropout `[b, h]`.
+    Relay `[b, d]`, where there is one, and tokens `[N, d]` of each sequence summed by their weights, in torch
+    operations, for W_K^T q `[b, h, d]`, scaled. Returns the sums `[b, h, d]`; the weights `[b, h, 1 + m]` or
+    `[b, h, m]`, and their sum under dropout `[b, h]`.
     """
     if query.dtype == torch.float16:  # scores of large numbers are beyond it
         return in_float32(relay_mix, query, relay, tokens, layout, dropout_p)
@@ -484,14 +448,8 @@ class UpdateLayerNorm(nn.LayerNorm):
         kernel: Callable[..., Tensor] | None = None,
     ) -> Tensor:
         """
-        Args:
-            update: `[..., d]`.
-            state: `[..., d]`; `None` for 0.
-            activation: applied to the update first.
-            kernel: computes it as one, of `[N, d]` without gradients, `ops.Operations.update_norm`.
-
-        Returns:
-            LN(state + activation(update)), `[..., d]`.
+        LN(state + activation(update)), `[..., d]`; `state`: `None` for 0. `kernel` computes it as one, of `[N, d]`
+        without gradients, `ops.Operations.update_norm`.
         """
         rectified = kernel is not None and isinstance(activation, nn.ReLU)
         if activation is not None and not rectified:

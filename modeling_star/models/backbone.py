@@ -47,12 +47,8 @@ def run_backbone(
     is_frozen: bool,
 ) -> Tensor:
     """
-    Last hidden state `[N, w]` of the encoder inside, which reads one right-padded row a sequence.
-
-    Args:
-        tokens: ids `[N]`, or embeddings `[N, w]`.
-        types, position: `[N]`, counted from 0; or `None`.
-        is_frozen: nothing of the encoder is trained.
+    Last hidden state `[N, w]` of the encoder inside, which reads one right-padded row a sequence: ids `[N]` or
+    embeddings `[N, w]`, with types and positions `[N]`, or `None`. `is_frozen`: nothing of it is trained.
     """
     rows, mask = layout.to_rows(tokens), layout.row_mask
     as_ids = tokens.dim() == 1

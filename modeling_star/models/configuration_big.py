@@ -42,7 +42,6 @@ class BigTransformerConfig(EncoderConfig):
     """
 
     model_type = "big_transformer"
-    attribute_map = {**EncoderConfig.attribute_map, "self_word": "include_self"}
     derived_fields: ClassVar[tuple[str, ...]] = (*EncoderConfig.derived_fields, "intermediate_size", "scale_embedding")
     sizes: ClassVar[tuple[str, ...]] = (*EncoderConfig.sizes, "intermediate_size", "window_radius")
     repeated: ClassVar[tuple[str, ...]] = (*EncoderConfig.repeated, "window_radius", "max_word_length")

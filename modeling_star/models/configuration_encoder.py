@@ -1,4 +1,4 @@
-"""The configuration that all encoders share: its fields, those that follow from others, former names, unknown keys."""
+"""The configuration that all encoders share: its fields, those that follow from others, unknown keys."""
 
 import copy
 import difflib
@@ -38,9 +38,6 @@ def did_you_mean(given: str, allowed: list[str]) -> str:
     return f' Did you mean "{close[0]}"?' if close else ""
 
 
-_OPERATING_POINT = ("entity_offset", "entity_bound", "operating_curve", "bound_curve")
-
-
 @strict
 class BaseConfig(PreTrainedConfig):
     """
@@ -49,15 +46,12 @@ class BaseConfig(PreTrainedConfig):
     Attributes:
         derived_fields: fields that follow from others unless they are given.
         inner_configurations: fields that hold a configuration.
-        attribute_map: former names of fields, which saved configurations and callers may still use.
     """
 
     derived_fields: ClassVar[tuple[str, ...]] = ()
     inner_configurations: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self, **kwargs: Any) -> None:
-        for name in self.attribute_map.keys() & kwargs.keys():
-            setattr(self, self.attribute_map[name], kwargs.pop(name))
         self._warn_about_unknown_keys(kwargs)
         super().__post_init__(**kwargs)
 
@@ -67,7 +61,6 @@ class BaseConfig(PreTrainedConfig):
         As in PreTrainedConfig, but overridden fields are in place before others are derived from them and all are
         checked. A dict for an inner configuration overrides the fields that it has.
         """
-        kwargs = cls._renamed(kwargs)
         names = {f.name for f in fields(cls)}
         overrides = {name: kwargs.pop(name) for name in list(kwargs) if name in names}
         if overrides:
@@ -82,14 +75,8 @@ class BaseConfig(PreTrainedConfig):
         Fields that were derived, not given, when it was saved are left out, so that they are derived again: 300 and 6
         heads make a head of 50 numbers, which must change along with the number of heads.
         """
-        saved, overrides = cls._renamed(saved), cls._renamed(overrides)
         given = {name: value for name, value in saved.items() if name in overrides or not cls._is_derived(name, saved)}
         return given | {name: cls._merged(name, saved.get(name), value) for name, value in overrides.items()}
-
-    @classmethod
-    def _renamed(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Values by the current names of their fields."""
-        return {cls.attribute_map.get(name, name): value for name, value in values.items()}
 
     @classmethod
     def _is_derived(cls, name: str, saved: Mapping[str, Any]) -> bool:
@@ -247,12 +234,6 @@ class EncoderConfig(BaseConfig):
     tie_word_embeddings: bool = True
 
     def __post_init__(self, **kwargs: Any) -> None:
-        offset, bound, *_ = (kwargs.pop(name, None) for name in _OPERATING_POINT)
-        if offset or bound:
-            logger.warning_once(  # a model is loaded from several copies of its configuration
-                f"An operating point of an earlier version (entity_offset {offset}, entity_bound {bound}) is ignored: "
-                f"write --min_probability {bound or 0.1:g} to list all spans above it."
-            )
         if isinstance(self.backbone_config, dict):
             backbone = dict(self.backbone_config)
             if "model_type" not in backbone:
@@ -292,7 +273,6 @@ class EncoderConfig(BaseConfig):
         """Outputs that Trainer omits from predictions, so that a tagger with a CRF predicts logits as any other."""
         return ["paths", "sequence_losses", "messages"] if self.use_crf else []
 
-    attribute_map = {"char_hidden_size": "char_num_filters", "position_base": "sinusoidal_base"}
     derived_fields: ClassVar[tuple[str, ...]] = ("embedding_size",)
     inner_configurations: ClassVar[tuple[str, ...]] = ("backbone_config",)
     sizes: ClassVar[tuple[str, ...]] = (

@@ -7,10 +7,6 @@ from huggingface_hub.dataclasses import strict
 from .configuration_encoder import EncoderConfig
 
 
-_REMOVED = {"num_relays": 1, "norm_position": "post", "share_layers": False}
-"""Fields of earlier versions, which saved configurations have, with the value that is left."""
-
-
 @strict
 class StarTransformerConfig(EncoderConfig):
     r"""
@@ -51,21 +47,12 @@ class StarTransformerConfig(EncoderConfig):
     pooling: Literal["max", "mean"] = "max"
 
     def __post_init__(self, **kwargs: Any) -> None:
-        for name, only in _REMOVED.items():
-            if (given := kwargs.pop(name, only)) != only:
-                raise ValueError(f"{name}={given!r} is given, and only {only!r} is left since version 0.2: omit it.")
         if self.position_embedding_type == "ring":
             self.position_embedding_type, self.role_bias = "none", True
         if self.head_dim is None:
             self.heads_must_divide()
             self.head_dim = self.hidden_size // self.num_attention_heads
         super().__post_init__(**kwargs)
-
-    @classmethod
-    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """As in every configuration; removed fields may be among the overridden ones."""
-        removed = {name: kwargs.pop(name) for name in _REMOVED if name in kwargs}
-        return super().from_dict({**config_dict, **removed}, **kwargs)
 
     @property
     def reach(self) -> int:

@@ -171,13 +171,8 @@ class LinearChainCrf(VocabularyTables):
         temperature: float = 1.0,
     ) -> dict[str, Tensor | None]:
         """
-        The fields of `CrfTokenClassifierOutput`, of emissions `[b, n, k]` and what the tagger's `forward` is given.
-
-        Args:
-            temperature: what the score of a sequence is divided by in `logits` and `messages`.
-
-        Raises:
-            IndexError: a label is none of the model's.
+        The fields of `CrfTokenClassifierOutput`, of emissions `[b, n, k]` and what the tagger's `forward` is given;
+        the temperature divides the score of a sequence in `logits` and `messages`.
         """
         real = torch.ones_like(emissions[..., 0]).bool() if attention_mask is None else attention_mask != 0
         chain = self.chain(real, input_ids, tag_mask)
@@ -234,14 +229,9 @@ class LinearChainCrf(VocabularyTables):
         self, emissions: Tensor, labels: Tensor, chain: Tensor, is_complete: bool | None = None
     ) -> Tensor:
         """
-        Log probability of the labels of each row, `[b]`, the unknown ones summed over; 0 for a row without chain or
-        labels.
-
-        Args:
-            emissions: `[b, n, k]`, in any precision; widened to float32 at least.
-            labels: `[b, n]`, -100 where the label is unknown; ignored outside the chain.
-            chain: `[b, n]`, bool.
-            is_complete: whether all labels of the chain are known; `None` to look, for which a GPU is waited for.
+        Log probability of the labels of each row, `[b]`, the unknown ones (-100) summed over; 0 for a row without
+        chain or labels. Emissions are `[b, n, k]`, labels and chain `[b, n]`; `is_complete`: whether all labels of the
+        chain are known; `None` to look, for which a GPU is waited for.
         """
         emissions = _widened(emissions)
         start, end, transitions = self._scores(emissions.dtype)

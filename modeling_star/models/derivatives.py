@@ -10,13 +10,9 @@ from torch.autograd.function import once_differentiable
 
 def first_derivatives_only(backward: Callable[..., Any]) -> Callable[..., Any]:
     """
-    Decorate the `backward` of a `torch.autograd.Function` that has no second derivatives.
-
-    torch's `once_differentiable` alone raises with `.backward()`, but `torch.autograd.grad(..., inputs)` silently
-    omits this part of a second derivative (torch 2.13).
-
-    Raises:
-        RuntimeError: the derivatives are to be differentiated again (`create_graph=True`).
+    Decorate the `backward` of a `torch.autograd.Function`, for which a second derivative is a RuntimeError: torch's
+    `once_differentiable` alone raises with `.backward()`, but `torch.autograd.grad(..., inputs)` silently omits this
+    part (torch 2.13).
     """
     once = once_differentiable(backward)
 

@@ -21,17 +21,9 @@ SHARED_POSITIONS = 4096
 
 def sinusoidal_positions(position: Tensor, width: int, base: float, dtype: torch.dtype) -> Tensor:
     """
-    Sinusoids of each position (section 3.5 of https://arxiv.org/abs/1706.03762; BiG-Transformer Eqs 8 and 9).
-
-    Computed from the positions and held in no buffer, so that no length is too long and nothing needs saving.
-
-    Args:
-        position: `[N]`, counted from 0.
-        width: d; an odd one ends in a sine without its cosine.
-        base: ratio of the longest to the shortest wavelength.
-
-    Returns:
-        `[N, d]`, sine in the even columns and cosine in the odd ones.
+    Sinusoids `[N, d]` of positions `[N]` (section 3.5 of https://arxiv.org/abs/1706.03762; BiG-Transformer Eqs 8 and
+    9), sine in the even columns and cosine in the odd ones; `base` is the ratio of the longest to the shortest
+    wavelength. They are held in no buffer, so that no length is too long and nothing needs saving.
     """
     # In float32 the angle of a position above 100,000 is off by a hundredth; Apple's devices have no float64.
     precise = torch.float32 if position.device.type == "mps" else torch.float64
@@ -131,13 +123,8 @@ class TokenEmbeddings(nn.Module):
         position_ids: Tensor | None = None,
     ) -> Tensor:
         """
-        Args:
-            layout: where the tokens of the batch lie.
-            input_ids: `[b, n]`; or `inputs_embeds`: `[b, n, w]`, instead of rows of the table.
-            token_type_ids, position_ids: `[b, n]`. Positions default to the index among the real tokens.
-
-        Returns:
-            Flat token states `[N, d]`.
+        Flat token states `[N, d]` of ids and types `[b, n]`, or of `inputs_embeds` `[b, n, w]` instead of rows of the
+        table. Positions default to the index among the real tokens.
         """
         tokens = layout.pack(input_ids if input_ids is not None else inputs_embeds)
         types = None if token_type_ids is None else layout.pack(token_type_ids)

@@ -208,10 +208,8 @@ def sequence_loss(
     logits: Tensor, labels: Tensor, problem_type: str, num_items_in_batch: Tensor | int | None
 ) -> Tensor:
     """
-    The loss of logits `[b, k]` by the problem type, over the number of items that Trainer counts, or of those here.
-
-    transformers' own regression and multi-label losses ignore `num_items_in_batch`, which multiplies gradients by the
-    number of accumulation steps (seen in 5.23).
+    The loss of logits `[b, k]` by the problem type, over the number of items that Trainer counts, or of those here:
+    transformers' own regression and multi-label losses ignore `num_items_in_batch` (seen in 5.23).
     """
     labels, logits = labels.to(logits.device), logits.float()
     if problem_type == "single_label_classification":

@@ -36,18 +36,11 @@ from .word_matcher import WordMatcher
 logger = logging.get_logger(__name__)
 
 
-def word_candidates(
-    words: Tensor, layout: TokenLayout, include_self: bool, mean_dtype: torch.dtype | None = None
-) -> BandCandidates:
+def word_candidates(words: Tensor, include_self: bool, mean_dtype: torch.dtype | None = None) -> BandCandidates:
     """
-    The words that contain a token: by length, then by the token's index in a word of that length.
-
-    Args:
-        words: `[N, L]`, bool: at (i, l - 1) whether a word of l tokens starts at token i. It must end in the
-            sequence of i; column 0 is ignored.
-        layout: where the tokens lie.
-        include_self: every token is also a word of its own.
-        mean_dtype: a word is the mean of its tokens, in this precision, in place of their sum.
+    The words that contain a token: by length, then by the token's index in a word of that length. `words` `[N, L]`,
+    bool, says at (i, l - 1) whether a word of l tokens starts at token i, and ends in its sequence; column 0 is
+    ignored. `mean_dtype`: a word is the mean of its tokens, in this precision, in place of their sum.
     """
     longest = words.shape[1]
     spans, columns, memo = _word_roles(longest, include_self, words.device, mean_dtype)
@@ -67,12 +60,8 @@ def adjacent_candidates(layout: TokenLayout) -> BandCandidates:
 
 def window_candidates(layout: TokenLayout, radius: int, without_first: bool) -> BandCandidates:
     """
-    The tokens from `radius` before to `radius` after each, every one a candidate of its own, within the sequence.
-
-    Args:
-        layout: where the tokens lie.
-        radius: tokens on either side.
-        without_first: the first token of a sequence, which is the global node, is no candidate.
+    The tokens from `radius` before to `radius` after each, every one a candidate of its own, within the sequence;
+    `without_first`: but its first, which is the global node.
     """
     offset = torch.arange(-radius, radius + 1, device=layout.position.device)
     position = layout.position[:, None] + offset
@@ -115,9 +104,6 @@ class WordAttention(CandidateAttention):
     """
     MultiHeadAtt of a token over the words that contain it and the global node (Eqs 4 to 7). A first token that is the
     global node attends to all tokens of its sequence, with the same weights.
-
-    Args:
-        config: which candidates there are, the heads, the dropout.
     """
 
     def __init__(self, config: BigTransformerConfig):
@@ -189,17 +175,9 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         window: WindowMask | Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """
-        Args:
-            tokens: `[N, d]`, H^(l-1).
-            band: the words around each token; `None` without local connections.
-            layout: where the tokens lie.
-            ops: what computes the attentions.
-            first_only: only the first token of each sequence, which is its global node, is read.
-            window: what each token sees, where these are not candidates.
-
-        Returns:
-            H^l `[N, d]`, or `[b, d]` with `first_only`; the attention weights `[b, h, n, r]`, `None` where none are
-            recorded; and the weights `[b, h, m]` of first tokens that are global nodes.
+        H^l `[N, d]`, or of first tokens `[b, d]` with `first_only`; the attention weights `[b, h, n, r]`, `None` where
+        none are recorded; and those of first tokens that are global nodes `[b, h, m]`. `window` says what each token
+        sees, where these are not candidates.
         """
         attention = self.attention
         if window is not None and not first_only:
@@ -416,13 +394,13 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
             return adjacent_candidates(layout)
         mean_dtype = dtype if config.word_vector == "mean" else None
         if config.local_connection == "lexicon":
-            return word_candidates(self._words(layout, inputs), layout, config.include_self, mean_dtype)
+            return word_candidates(self._words(layout, inputs), config.include_self, mean_dtype)
         # No offset that no text of the batch has; recorded weights and traced graphs have all.
         radius = config.window_radius if records or is_traced() else min(config.window_radius, layout.max_length - 1)
         window = window_candidates(layout, radius, without_first=config.global_node == "first")
         if config.lexicon_kind is None and inputs["word_mask"] is None:
             return window
-        words = word_candidates(self._words(layout, inputs), layout, False, mean_dtype)
+        words = word_candidates(self._words(layout, inputs), False, mean_dtype)
         return concatenated(window, words)
 
     def _words(self, layout: TokenLayout, inputs: dict[str, Tensor | None]) -> Tensor:
@@ -440,12 +418,7 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         return torch.zeros_like(layout.position).bool()[:, None].expand(-1, self.config.max_word_length)
 
     def _given_words(self, layout: TokenLayout, word_mask: Tensor) -> Tensor:
-        """
-        The words of `word_mask` (`[b, n, L]`) as `[N, L]`, bool.
-
-        Raises:
-            ValueError: a word reaches past the end of its text.
-        """
+        """The words of `word_mask` (`[b, n, L]`) as `[N, L]`, bool; a ValueError where one leaves its text."""
         words = layout.pack(word_mask) != 0
         fits = torch.stack([has_shifted(layout, length) for length in range(words.shape[1])], dim=-1)
         if not is_fixed():

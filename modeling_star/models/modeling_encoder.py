@@ -42,16 +42,8 @@ def is_plain(layer: nn.Module, kind: type[nn.Module]) -> bool:
 def require_plain_linear(layer: nn.Module, name: str, alternative: str) -> nn.Linear:
     """
     A linear layer whose weight and bias may be read without calling it. Weights that a hook recomputes, as in
-    torch.nn.utils.prune, are recomputed by a call on one row.
-
-    Args:
-        layer: the layer.
-        name: its name, for the error.
-        alternative: where adapters are possible, for the error.
-
-    Raises:
-        TypeError: an adapter or a quantised layer has replaced it, or a hook changes its output; both would be
-            ignored.
+    torch.nn.utils.prune, are recomputed by a call on one row. A TypeError, which names an alternative, where an
+    adapter or a quantised layer has replaced it, or a hook changes its output: both would be ignored.
     """
     if is_plain(layer, nn.Linear):
         return layer  # type: ignore[return-value]
@@ -312,14 +304,9 @@ class EncoderModel(EncoderPreTrainedModel):
         self, embedded: Tensor, layout: TokenLayout, record: "Recorder", inputs: dict[str, Tensor | None]
     ) -> tuple[Tensor | None, dict[str, Any]]:
         """
-        Flat embeddings `[N, d]` to flat states `[N, d]` and the fields of the output that are per sequence. The states
-        may be `None` where `record` wants none.
-
-        Args:
-            embedded: the states that the encoder starts from.
-            layout: where the tokens lie.
-            record: takes hidden states and attention weights.
-            inputs: the checked tensors of the forward call by name, `[b, n, ...]`, for those that are not embedded.
+        Flat embeddings `[N, d]` to flat states `[N, d]`, `None` where `record` wants none, and the fields of the
+        output that are per sequence. `inputs` are the checked tensors of the forward call, `[b, n, ...]`, for those
+        that are not embedded.
         """
         raise TypeError(f"{type(self).__name__} defines no encode(embedded, layout, record, inputs).")
 
@@ -454,14 +441,7 @@ def _zeros_at(padding: Tensor, columns: Tensor) -> Tensor:
 
 
 class Recorder:
-    """
-    Collects hidden states and attention weights in the order of the layers, where they are requested.
-
-    Args:
-        layout: where the tokens lie.
-        hidden_states, attentions: these are requested.
-        token_states: the last states of all tokens are.
-    """
+    """Collects hidden states and attention weights in the order of the layers, where they are requested."""
 
     def __init__(self, layout: TokenLayout, hidden_states: bool, attentions: bool, token_states: bool = True):
         self.layout = layout

@@ -28,14 +28,8 @@ class RelayAttention(nn.Module):
 
     def forward(self, relay: Tensor, tokens: Tensor, layout: TokenLayout, mix: Mix) -> tuple[Tensor, Tensor | None]:
         """
-        Args:
-            relay: `[b, d]`.
-            tokens: `[N, d]`, the satellites after their update.
-            layout: where the tokens lie.
-            mix: what computes weights and sums.
-
-        Returns:
-            The update `[b, d]` and the weights `[b, h, 1 + m]`; `None` where kernels are used.
+        The update of relays `[b, d]`, by the satellites `[N, d]` after theirs, and the weights `[b, h, 1 + m]`; `None`
+        where kernels are used.
         """
         dropout_p = self.dropout_p if self.training else 0.0
         context, weights = relay_attention(self.projections, relay, tokens, layout, dropout_p, mix=mix)
@@ -43,13 +37,7 @@ class RelayAttention(nn.Module):
 
 
 class StarTransformerLayer(GradientCheckpointingLayer):
-    """
-    One step t of Algorithm 1: all satellites, then the relay.
-
-    Args:
-        config: the encoder's configuration.
-        updates_relay: build the relay's attention. The last layer of a model whose head reads no relay has none.
-    """
+    """One step t of Algorithm 1: all satellites, then the relay, which a last layer that no head reads lacks."""
 
     def __init__(self, config: StarTransformerConfig, updates_relay: bool):
         super().__init__()
@@ -78,16 +66,8 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         ops: Operations,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """
-        Args:
-            tokens: `[N, d]`, the satellites H^(t-1).
-            relay: `[b, d]`, s^(t-1); `None` without radial connections.
-            embedded: `[N, d]`, E; `None` where `tokens` are the embeddings.
-            layout: where the tokens lie.
-            update_relay: whether anything reads s^t.
-            ops: what computes the attentions.
-
-        Returns:
-            H^t `[N, d]`, s^t `[b, d]`, the ring weights `[b, h, n, r]` and the relay weights `[b, h, 1 + m]`.
+        H^t `[N, d]`, s^t `[b, d]`, the ring weights `[b, h, n, r]` and the relay weights `[b, h, 1 + m]`, of H^(t-1),
+        s^(t-1) (`None` without radial connections) and E (`None` where the tokens are the embeddings).
         """
         c = Candidates(  # Eq 4: C_i = [h_(i-1); h_i; h_(i+1); e_i; s]
             tokens,

@@ -47,13 +47,8 @@ MOST_ROWS = 2
 @dataclass(frozen=True)
 class Operations:
     """
-    What computes the attentions of one forward pass.
-
-    Args:
-        name, reason: of what computes the attention of tokens, and why it does.
-        attend: the attention of tokens, as `attention.attend`.
-        mix: weights and sums of the relay, as `attention.relay_mix`.
-        update_norm: the kernel of an `UpdateLayerNorm`; `None`: its own operations.
+    What computes the attentions of one forward pass, its name and why: `attend` and `mix` as those of `attention`, and
+    the kernel of an `UpdateLayerNorm`; `None`: its own operations.
     """
 
     name: str
@@ -65,18 +60,9 @@ class Operations:
 
 def choose(tokens: Tensor, layout: TokenLayout, reach: int | None, has_relay: bool, records: bool) -> Operations:
     """
-    The operations of a forward pass.
-
-    Args:
-        tokens: any tensor with the tokens' device and type.
-        layout: where the tokens lie.
-        reach: the largest offset of a neighbour that a token attends to; `None`: it attends to none, nor to itself.
-        has_relay: a relay attends to itself and its sequence; a first token that is the global node is no relay.
-        records: attention weights are returned.
-
-    Raises:
-        ValueError: MODELING_STAR_KERNELS has a value that is not allowed.
-        RuntimeError: it is "1", and the kernels cannot run.
+    The operations of a forward pass on the tokens' device and type. `reach` is the largest offset of a neighbour that
+    a token attends to (`None`: it attends to none, nor to itself); `has_relay`: a relay attends to itself and its
+    sequence; a first token that is the global node is none. An error where MODELING_STAR_KERNELS cannot be followed.
     """
     if records or is_traced():
         reason = "attention weights are recorded" if records else "the model is compiled or exported"

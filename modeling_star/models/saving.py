@@ -34,11 +34,6 @@ def code_apart(
     transformers would copy the file of an object's class, and those that it imports, beside the weights. FSDP replaces
     the class of a model (`fully_shard`), and users define subclasses: the saved class is the nearest registered one
     (`register_for_auto_class`). Where none is registered, nothing changes.
-
-    Args:
-        model: any model; within, transformers finds no code to copy.
-        folder: that the model is saved to.
-        is_main_process: whether this one of several processes writes.
     """
     from transformers.dynamic_module_utils import custom_object_save
 

@@ -17,14 +17,9 @@ def find_key(
     keys: Tensor, base: int, first: Tensor, second: Tensor, pairs: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """
-    Args:
-        keys: `[P]`, ascending, `high * base + low` each.
-        base: above all second numbers, at most 2^24.
-        first, second: of any one shape.
-        pairs: `[P, 2]`, the two numbers of each key; needed where keys are above 2^31.
-
-    Returns:
-        The index of the last key that is not larger than `first * base + second`, or 0, and whether it is equal.
+    The index of the last of the ascending keys `[P]`, `high * base + low` each, that is not larger than
+    `first * base + second`, or 0, and whether it is equal. `base` is at most 2^24; `pairs` `[P, 2]`, the two numbers
+    of each key, are needed where keys are above 2^31.
     """
     if is_traced():  # torch.searchsorted has no form in ONNX (torch 2.13)
         table = torch.stack([keys // base, keys % base], 1) if pairs is None else pairs

@@ -77,14 +77,7 @@ def _candidate_rows(candidates: Candidates, has_embedded: bool) -> Tensor:
 
 
 def _row_options(band: BandCandidates, with_node: bool, dtype: torch.dtype) -> tuple[Tensor | None, Tensor]:
-    """
-    `spans` and `missing` as `row_attention` takes them.
-
-    Args:
-        band: the candidates.
-        with_node: there is one more row after the band and one more candidate made of it, which every token has.
-        dtype: of the states.
-    """
+    """`spans` and `missing` as `row_attention` takes them, with one more row and candidate of a node."""
 
     def make_spans() -> Tensor | None:
         spans = None if band.spans is None else band.spans.to(dtype)

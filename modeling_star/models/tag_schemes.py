@@ -37,11 +37,8 @@ def entity_tag(label: str) -> tuple[str, str] | None:
 
 def tag_scheme(labels: Sequence[str]) -> TagScheme:
     """
-    The scheme of a set of labels: "iobes" (also BILOU, BMES, BMEWO) if any ends an entity or is a whole one; else
-    "iob1" if a type has no B-, which IOB1 needs only between neighbours; else "iob2".
-
-    Raises:
-        ValueError: there is a label of no entity, or none of an entity.
+    The scheme of a set of labels, a ValueError for other labels: "iobes" (also BILOU, BMES, BMEWO) if any ends an
+    entity or is a whole one; else "iob1" if a type has no B-, which IOB1 needs only between neighbours; else "iob2".
     """
     tags = [entity_tag(label) for label in labels]
     strange = [label for label, tag in zip(labels, tags, strict=True) if tag is None]

@@ -50,10 +50,7 @@ _CONSTANTS: ContextVar[dict[Hashable, Any] | None] = ContextVar("constants", def
 def fixed_shapes(constants: dict[Hashable, Any]) -> Iterator[None]:
     """
     Forward passes in which nothing that the CPU does depends on values, as a CUDA graph needs it: values are not
-    checked, and padding is computed.
-
-    Args:
-        constants: takes the tensors that passes share. A graph reads them for as long as it is used.
+    checked, and padding is computed. A graph reads the shared `constants` for as long as it is used.
     """
     token = _CONSTANTS.set(constants)
     try:
@@ -241,13 +238,7 @@ class TokenLayout:
         return tokens[self.starts.clamp(max=len(tokens) - 1)]
 
     def replace_first(self, tokens: Tensor, first: Tensor) -> Tensor:
-        """
-        Other states for the tokens that are the first of their sequence.
-
-        Args:
-            tokens: `[N, d]`; changed in place where no gradient is recorded.
-            first: `[b, d]`.
-        """
+        """Other states `[b, d]` for the first token of each sequence, in place where no gradient is recorded."""
         index = self.starts
         if not self.in_rows:  # not of empty sequences
             index, first = index[self.lengths > 0], first[self.lengths > 0]
@@ -395,27 +386,16 @@ def words_end_inside(layout: TokenLayout, longest: int) -> Tensor:
 
 def is_continuation(layout: TokenLayout, continues: Tensor, alone: Tensor) -> Tensor:
     """
-    Whether each token continues the word of the token before it (`[N]`, bool).
-
-    Args:
-        continues: tokens whose entry continues a word (`[N]`, bool).
-        alone: tokens that no word reaches across (`[N]`, bool): special and added ones.
+    Whether each token continues the word of the token before it (`[N]`, bool), by the tokens whose entry continues a
+    word, and those that no word reaches across: special and added ones.
     """
     return continues & has_shifted(layout, -1) & ~shifted(alone, -1)
 
 
 def neighbours(layout: TokenLayout, tokens: Tensor, radius: int, closed: bool) -> list[Tensor]:
     """
-    For each offset from `-radius` to `radius` what the token there has, seen from each token.
-
-    Args:
-        layout: where the tokens lie.
-        tokens: `[N, ...]`.
-        radius: how many neighbours on either side.
-        closed: these are neighbours on the ring; otherwise sequences have ends.
-
-    Returns:
-        2 radius + 1 of `[N, ...]`. Off the ring, any token of the sequence where `has_shifted` is false.
+    For each offset from `-radius` to `radius` what the token there has, seen from each token, `[N, ...]` each.
+    Sequences are rings if `closed`; otherwise it is any token of the sequence where `has_shifted` is false.
     """
     if not radius:
         return [tokens]

@@ -22,17 +22,12 @@ _WHITE_BYTES = {"<0x09>", "<0x0A>", "<0x0D>", "<0x20>"}
 @dataclass(frozen=True, eq=False, repr=False)
 class Vocabulary:
     """
-    The entries of a vocabulary by their id, as `read` finds them.
+    The V entries of a vocabulary by their id, as `read` finds them: `texts` without marks, empty for special tokens,
+    the unknown token among them, and for ids without an entry; which entries continue a word, which no word reaches
+    across (`alone`: special and added tokens, line breaks), and which are special, but for the unknown token.
 
-    Args:
-        marker (`str` or `None`): "##" (WordPiece: continues a word), "Ġ" (byte-level BPE) or "▁" (SentencePiece: both
-            start one); `None`: every entry is a word or a character.
-        texts (`list[str]`): V texts without their marks; empty for special tokens, the unknown token among them, and
-            for ids that no entry has.
-        continues (`Tensor` of shape `[V]`, bool): entries that continue the word before them.
-        alone (`Tensor` of shape `[V]`, bool): entries that no word reaches across: special and added tokens, line
-            breaks.
-        special (`Tensor` of shape `[V]`, bool): special tokens except the unknown token, which represents a word.
+    `marker` is "##" (WordPiece: continues a word), "Ġ" (byte-level BPE) or "▁" (SentencePiece: both start one);
+    `None`: every entry is a word or a character.
     """
 
     marker: str | None

@@ -50,13 +50,7 @@ class WindowMask(NamedTuple):
 
 
 def ends_of(real: Tensor, last: bool = False) -> Tensor:
-    """
-    The indices of first real tokens, `[b, 1]`, as `seen` takes them; -1 for a text without any.
-
-    Args:
-        real: `[b, n]`, bool.
-        last: those of last real tokens too, `[b, 2]`; -1 where a text has only one.
-    """
+    """The indices of first real tokens, `[b, 1]`, or with `last` ones `[b, 2]`, for `seen`; -1 without any."""
     count = real.shape[1]
     first = real.long().argmax(1)
     first = first.masked_fill(~real.any(1), -1)
@@ -116,15 +110,8 @@ def window_mask(
     device: Any = None,
 ) -> WindowMask | Tensor:
     """
-    What `window_attention` takes, made once for all layers.
-
-    Args:
-        length: n.
-        left, right, real, seen: as in `WindowMask`.
-        batch, dtype, device: of the queries.
-
-    Returns:
-        The blocks of a long text; of a short one `dense_window`.
+    What `window_attention` takes, made once for all layers: blocks for a long text, `dense_window` for a short one;
+    left, right, real and seen as in `WindowMask`, batch, dtype and device those of the queries.
     """
     left, right = min(left, length), min(right, length)
     block = block_size(length, left, right)
@@ -235,11 +222,8 @@ def attend(
     sinks: Tensor | None = None,
 ) -> Tensor:
     """
-    Attention under a dense mask: PyTorch's function where it has what is asked for.
-
-    Args:
-        mask: bool, or what is added to the scores; of a shape that broadcasts to `[b, h, n, m]`.
-        query, key, value, dropout_p, scale, softcap, sinks: as in `window_attention`.
+    Attention under a dense mask, bool or added to the scores, that broadcasts to `[b, h, n, m]`: PyTorch's function
+    where it has what is asked for.
     """
     groups = query.shape[1] // key.shape[1]
     if groups > 1:

@@ -27,8 +27,7 @@ nothing that was put beside them."""
 
 # Those of a run of version 0.2 are beside the model.
 _REPORTS = (
-    *("all_results.json", "training_curves.png", "confusion_*.png", "classes_*.md"),
-    *("entities_*.png", "entities_*.md", "lengths_*.png", "lengths_*.md"),
+    *("all_results.json", "training_curves.png", "classes_*.md", "entities_*.md"),
     *("calibration_*.png", "calibration_*.md"),
 )
 # These hold texts of validation and test.

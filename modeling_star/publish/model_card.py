@@ -256,13 +256,6 @@ def shown_path(word: str) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else path.name or word
 
 
-def shown_teacher(name: str) -> str:
-    """The name of a teacher, with the licence that the card in its folder names."""
-    card = Path(name) / "README.md"
-    licence = getattr(ModelCard.load(card).data, "license", None) if card.is_file() else None
-    return shown_path(name) + (f" (license: {licence})" if licence else "")
-
-
 def _results_table(measured: Mapping[str, Mapping[str, float]]) -> str:
     if not measured:
         return ""

@@ -129,10 +129,10 @@ def _separate_rates(arguments: RunArguments) -> dict[str, float]:
 
 
 def _embeddings_of(arguments: ModelArguments) -> str:
-    if arguments.source is None:
+    if arguments.encoder is not None:
+        return f"those of {shown_path(arguments.encoder)}"
+    if arguments.embeddings_name_or_path is None:
         return "random"
-    if arguments.source != arguments.embeddings_name_or_path:
-        return f"those of {shown_path(arguments.source)}"
     frozen = ", frozen" if arguments.freeze_embeddings else ""
     return f"{arguments.embeddings_mode}, {Path(arguments.embeddings_name_or_path).name}{frozen}"
 

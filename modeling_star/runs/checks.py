@@ -52,11 +52,7 @@ def check_learning_rates(model_args: ModelArguments, run_args: RunArguments) -> 
     if decay is not None and not 0 < decay <= 1:
         raise UserError(f"--layerwise_lr_decay {decay:g} is given: write a number above 0, at most 1, such as 0.9.")
     has_encoder = model_args.embeddings_mode == "contextual" and not model_args.freeze_embeddings
-    if (
-        (rate, decay) != (None, None)
-        and model_args.source in (None, model_args.embeddings_name_or_path)
-        and not has_encoder
-    ):
+    if (rate, decay) != (None, None) and model_args.encoder is None and not has_encoder:
         flag = "--layerwise_lr_decay" if rate is None else "--encoder_learning_rate"
         raise UserError(
             f"{flag} is for a pretrained encoder, and none is trained here: omit it, or write --model_name_or_path "

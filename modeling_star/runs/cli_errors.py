@@ -67,17 +67,8 @@ def command_messages(
 ) -> Iterator[None]:
     """
     Print errors of input (UserError, OSError, a package that is not installed), an interruption (Ctrl-C, SIGTERM) and
-    a full disk as one line. Any other error is of the code, and is not changed.
-
-    Args:
-        command: its name, the beginning of the line.
-        output: the file or folder that it writes.
-        log_level: of the command line; "debug" prints the traceback of a one-line error too.
-        next_time: says what the same command does after an interruption.
-        is_main: whether this one of several processes prints; the others end in the same way.
-
-    Raises:
-        SystemExit: instead of such an error.
+    a full disk as one line, in a SystemExit. Any other error is of the code, and is not changed. `output` is what the
+    command writes, and `next_time` says what the same command does after an interruption.
     """
     try:
         # SIGTERM ends the processes that do not print at once.
@@ -145,13 +136,8 @@ def _how_to_resume(folder: Path) -> str:
 @contextmanager
 def as_user_error(*also: type[Exception]) -> Iterator[None]:
     """
-    Turn errors about inputs into a UserError. A TypeError is not among them: it is a bug of this package.
-
-    Args:
-        also: further kinds of errors that a user can fix here.
-
-    Raises:
-        UserError: instead of a ValueError, OSError and the like.
+    Turn a ValueError, OSError and the like, and errors of other kinds that a user can fix here, into a UserError. A
+    TypeError is not among them: it is a bug of this package.
     """
     from huggingface_hub.errors import StrictDataclassError
 
@@ -173,12 +159,7 @@ def as_user_error(*also: type[Exception]) -> Iterator[None]:
 
 
 def as_main_process(look: Callable[[], Result], training: "TrainingArguments") -> Result:
-    """
-    Call `look()` on the main process alone, and return its result on all processes.
-
-    Raises:
-        UserError: the one that `look` raised there.
-    """
+    """Call `look()` on the main process alone, and return its result, or raise its UserError, on all processes."""
     import torch
 
     result: Any = None

@@ -21,7 +21,7 @@ from ..files import (
     no_empty_folder,
 )
 from ..training.arguments import STUDENT, DataArguments, ModelArguments, RunArguments, current_names
-from ..training.checkpoints import differences, find_fault, last_checkpoint, missing_state
+from ..training.checkpoints import differences, find_fault, last_checkpoint
 
 
 logger = logging.getLogger(__name__)
@@ -43,9 +43,7 @@ _INDECISIVE = ("seeds", "teacher_cache", "teacher_batch_size", "card_examples", 
 
 @contextmanager
 def lock_output_dir(folder: Path) -> Iterator[None]:
-    """
-    Keep a second process from writing to a folder, which is created if absent, and stays only if something is in it.
-    """
+    """Keep other processes from writing to a folder, which is created if absent, and stays if something is in it."""
     with ExitStack() as at_the_end:
         with suppress(OSError):  # named by `folder_contents`
             at_the_end.enter_context(no_empty_folder(folder))
@@ -68,16 +66,9 @@ def lock_output_dir(folder: Path) -> Iterator[None]:
 
 def check_output_dir(folder: Path, resume: str | None, may_restart: bool = False) -> str | None:
     """
-    Make sure, before anything is loaded, that a run may write to a folder, which is created if absent.
-
-    Args:
-        folder: the output folder.
-        resume: `last` (or `true`), a checkpoint's folder, or `None`.
-        may_restart: whether `last` restarts a run that was killed before its first whole checkpoint; only if the
-            folder is known to be of the same arguments.
-
-    Returns:
-        The checkpoint to resume from, or `None`.
+    Make sure that a run may write to a folder, which is created if absent, and return the checkpoint to resume from,
+    or `None`. `resume` is `last` (or `true`), a checkpoint's folder, or `None`; `may_restart`: `last` restarts a run
+    that was killed before its first whole checkpoint.
     """
     # Arguments alone are of a call that failed before its run.
     held = [name for name in folder_contents(folder) if name != ARGUMENTS]
@@ -108,7 +99,7 @@ def check_output_dir(folder: Path, resume: str | None, may_restart: bool = False
     else:
         logger.info(f"There is no whole checkpoint in {folder}: the run starts from the beginning.")
         return None
-    if missing_state(checkpoint):
+    if not any(checkpoint.glob("optimizer*")):
         raise UserError(
             f"{checkpoint} holds only a model (--save_only_model): train it further by --model_name_or_path "
             f"{checkpoint} and another --output_dir."
@@ -140,10 +131,7 @@ def changed_arguments(folder: Path, config: dict[str, Any]) -> str:
 
 
 def check_several_seeds(seeds: list[int], training: TrainingArguments) -> None:
-    """
-    Raises:
-        UserError: a seed is named twice, or an argument suits a single run only.
-    """
+    """Raise a UserError where a seed is named twice, or an argument suits a single run only."""
     if len(set(seeds)) < len(seeds):
         raise UserError(f"--seeds {' '.join(map(str, seeds))} names a seed twice: write each once.")
     if training.push_to_hub:
@@ -180,10 +168,7 @@ def plan_seeds(
 
 
 def _check_same(folder: Path, config: dict[str, Any]) -> None:
-    """
-    Raises:
-        UserError: a finished run whose checkpoints are removed had other arguments, such as fewer epochs.
-    """
+    """Raise a UserError where a finished run without checkpoints had other arguments, such as fewer epochs."""
     if changes := changed_arguments(folder, config):
         raise UserError(
             f"The run in {folder} is finished and its checkpoints are removed, and the arguments differ ({changes}): "

@@ -75,16 +75,8 @@ def run(
     splits: DatasetDict | None = None,
 ) -> tuple[Task, dict[str, Any]]:
     """
-    Fine-tune, evaluate and report, for one or several seeds.
-
-    Args:
-        task_class: the command's task.
-        model_args, data_args, run_args: the command's arguments.
-        training: transformers' own.
-        splits: rows in place of those of the files that `data_args` names.
-
-    Returns:
-        The task with its data; all results of a single run, or the summary over seeds.
+    Fine-tune, evaluate and report, for one or several seeds; `splits`: rows in place of those of the files that the
+    arguments name. Returns the task with its data, and all results of a single run, or the summary over seeds.
     """
     check_arguments(task_class, model_args, data_args, run_args, training)
     folder = Path(training.output_dir)

@@ -49,12 +49,7 @@ def quiet_libraries(log_level: str = "passive", *, downloads: bool = False) -> I
 
 
 class TrainingLines(TrainerCallback):
-    """
-    A line for each loss and each evaluation, with the remaining time: what a log keeps of a bar.
-
-    Args:
-        metric: the main score, without prefix.
-    """
+    """A line for each loss and evaluation, with the main score and the time left: what a log keeps of a bar."""
 
     def __init__(self, metric: str) -> None:
         super().__init__()

@@ -136,14 +136,7 @@ def calibrate_classifier(trainer: Any) -> float:
 
 
 class TaggedSplit:
-    """
-    A labelled split as the head of a tagger reads it: temperatures are tried without the encoder.
-
-    Args:
-        model: a tagger of this package.
-        features: from `tokenize_and_align`, with labels.
-        collate: makes a batch of rows.
-    """
+    """A labelled split as the head of a tagger reads it: temperatures are tried without the encoder."""
 
     @torch.no_grad()
     def __init__(self, model: ForTokenClassification, features: Dataset, collate: Callable[..., Any]) -> None:

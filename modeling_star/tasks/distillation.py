@@ -20,7 +20,7 @@ from ..data.tokenizers import SPECIAL_TOKENS
 from ..data.writing_systems import between_words
 from ..errors import UserError
 from ..models.tag_schemes import IGNORE_INDEX
-from ..publish.model_card import shown_teacher
+from ..publish.model_card import shown_path
 from ..training.arguments import ModelArguments, RunArguments
 from ..training.distillation import ROW, DistillationLoss, DistillationTrainer, Teacher, teacher_outputs
 from ..training.task import Task
@@ -41,11 +41,7 @@ _AUGMENTATION_SEED = 42  # the same for every seed of a run, so that all seeds s
 
 
 class DistillationTask(Task):
-    """
-    A task whose training data are labelled rows and, in the split UNLABELED, unlabelled and augmented ones.
-
-    Validation, test, scores and reports are those of the task that a subclass also inherits from.
-    """
+    """A task, by a further base class, that trains on labelled rows and, in the split UNLABELED, on others."""
 
     trainer_class = DistillationTrainer
     has_words = False
@@ -78,7 +74,7 @@ class DistillationTask(Task):
         keys = tuple(_key(row) for rows in scored for row in zip(*(rows[name] for name in columns), strict=True))
         parts = []
         for path in self.data_args.unlabeled_file or []:
-            table = read_file(path, None, "line")
+            table = read_file(path, sample_by="line")
             names = columns
             if not set(columns) <= set(table.column_names):
                 names = find_predicted_columns(table, pairs=len(columns) == 2)
@@ -183,7 +179,7 @@ class DistillationTask(Task):
     def card_settings(self, trainer: StarTrainer) -> dict[str, Any]:
         """The teacher, the transfer set and the loss."""
         options = self.data_args
-        settings = {**super().card_settings(trainer), "teacher": shown_teacher(options.teacher)}
+        settings = {**super().card_settings(trainer), "teacher": shown_path(options.teacher)}
         if isinstance(trainer, DistillationTrainer) and trainer.distillation is not None:
             files = [Path(path).name for path in options.unlabeled_file or []]
             sources = [*files, *([f"{options.augment} augmented copies"] if options.augment else [])]
@@ -214,13 +210,8 @@ def _key(row: Sequence[Any]) -> str:
 @dataclass
 class _Texts:
     """
-    Unlabelled rows from a table, without those that are empty or also in a split to score.
-
-    Args:
-        columns: of the result.
-        names: of these columns in the table.
-        between: for taggers what separates the words of a text; `None`: rows are texts.
-        scored: the `_key`s of rows to omit.
+    Unlabelled rows from a table, without those that are empty or `scored` in a split (`_key`s). `names` are the
+    columns in the table; `between` separates the words of taggers.
     """
 
     columns: tuple[str, ...]
@@ -247,13 +238,8 @@ class _Texts:
 @dataclass
 class _Augmentation:
     """
-    Copies of labelled rows with words masked at random, some of them an n-gram only, as in
+    `count` copies of each labelled row with words masked at random, some of them an n-gram only, as in
     https://arxiv.org/abs/1903.12136. Copies that equal the row or each other are omitted.
-
-    Args:
-        columns: of the texts, or words.
-        count: copies of each row.
-        seed: of the random choices, together with the row's number.
     """
 
     columns: tuple[str, ...]

@@ -1,8 +1,6 @@
 """The task of run_mlm.py: masked language modelling."""
 
-import itertools
 import logging
-import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -25,8 +23,7 @@ from transformers import (
 
 from ..data.collators import MaskingCollator
 from ..data.packing import Blocks, PieceEncoder, packing_efficiency, to_pieces
-from ..data.text import SPLITS, TextData, TextSource, load_texts
-from ..data.writing_systems import HAN
+from ..data.text import SPLITS, TextData, load_texts
 from ..errors import UserError
 from ..models.tag_schemes import IGNORE_INDEX
 from ..training.arguments import ModelArguments, RunArguments, TextArguments
@@ -39,19 +36,11 @@ from ..training.trainer import StarTrainer
 logger = logging.getLogger(__name__)
 
 _LONGEST_MASKED_WORD = 4  # tokens of a lexicon's word that is masked as one
-# A word of the card's examples, or one Chinese character.
-_WORD = re.compile(rf"[{HAN}]|[^\W\d_{HAN}]+")
-_EXAMPLES, _EXAMPLE_WORDS = 3, 12
 
 
 @dataclass(frozen=True)
 class MaskedScores:
-    """
-    Loss, perplexity and accuracy over all masked tokens of a split, from the sums of each block.
-
-    Attributes:
-        task, metric_for_best_model: as in `TaskMetrics`.
-    """
+    """Loss, perplexity and accuracy over all masked tokens of a split, from the sums of each block."""
 
     task: str = "masked_lm"
     metric_for_best_model: str = "loss"
@@ -72,13 +61,8 @@ class MaskedScores:
 @contextmanager
 def logits_at(model: PreTrainedModel, chosen: Tensor) -> Iterator[None]:
     """
-    Make a masked-LM model compute the logits of some tokens alone: `[P, V]` instead of `[S, m, V]`.
-
-    One token in seven is masked, and logits take most of the time of a model with a large vocabulary.
-
-    Args:
-        model: any that has `get_output_embeddings`; another computes all logits.
-        chosen: `[S, m]`, bool, with P of them.
+    Make a masked-LM model compute the logits of the P chosen tokens `[S, m]` alone, `[P, V]` instead of `[S, m, V]`:
+    one token in seven is masked, and logits take most of the time of a model with a large vocabulary.
     """
     output = model.get_output_embeddings()
     if output is None:
@@ -179,7 +163,6 @@ class PretrainingTask(Task[TextArguments]):
 
     def __init__(self, model_args: ModelArguments, data_args: TextArguments, run_args: RunArguments):
         super().__init__(model_args, data_args, run_args)
-        self.tokenizer: PreTrainedTokenizerBase | None = None
         self.size = data_args.max_seq_length
 
     @classmethod
@@ -189,20 +172,20 @@ class PretrainingTask(Task[TextArguments]):
                 f"--train_sampling_strategy {training.train_sampling_strategy} is not for blocks: write random or "
                 "sequential."
             )
+        if data_args.card_examples:
+            raise UserError("--card_examples shows texts that are predicted, and running text is not: omit it.")
 
     def prepare(self, splits: DatasetDict) -> TextData:
         options = self.data_args
         limits = (options.max_train_samples, options.max_eval_samples, options.max_predict_samples)
         return load_texts(
-            TextSource(
-                files={split: getattr(options, f"{split}_file") for split in SPLITS},
-                sample_by=options.sample_by,
-                dataset_name=options.dataset_name,
-                dataset_config_name=options.dataset_config_name,
-                text_column_name=options.text_column_name,
-                limits=dict(zip(SPLITS, limits, strict=True)),
-                revision=options.dataset_revision,
-            )
+            {split: getattr(options, f"{split}_file") for split in SPLITS},
+            options.sample_by,
+            dataset_name=options.dataset_name,
+            dataset_config_name=options.dataset_config_name,
+            revision=options.dataset_revision,
+            text_column_name=options.text_column_name,
+            limits=dict(zip(SPLITS, limits, strict=True)),
         )
 
     def describe(self) -> None:
@@ -218,7 +201,7 @@ class PretrainingTask(Task[TextArguments]):
         assert limit is not None  # max_seq_length has a default
         if limit <= tokenizer.num_special_tokens_to_add():
             raise UserError(f"--max_seq_length {limit} leaves no room for more than the special tokens: write 128")
-        self.size, self.tokenizer = limit, tokenizer
+        self.size = limit
         documents, is_packed = self.data.splits[split], self.data_args.packing
         pieces = to_pieces(documents, PieceEncoder(tokenizer, self.data.text_column, limit), split)
         blocks = Blocks(pieces, limit if is_packed else None, None)
@@ -259,21 +242,4 @@ class PretrainingTask(Task[TextArguments]):
         }
 
     def example_texts(self) -> list[str]:
-        mask = self.tokenizer.mask_token
-        return [example for text in first_documents(self) if (example := with_a_mask(text, mask))]
-
-
-def first_documents(task: PretrainingTask) -> list[str]:
-    """A few documents of a split that is scored."""
-    split = next((name for name in ("test", "validation") if name in task.data.splits), None)
-    return [] if split is None else task.data.splits[split][:_EXAMPLES][task.data.text_column]
-
-
-def with_a_mask(text: str, mask: str) -> str | None:
-    """The beginning of a text with one word or Chinese character masked; `None` for a text without any."""
-    words = list(itertools.islice(_WORD.finditer(text), _EXAMPLE_WORDS))
-    if not words:
-        return None
-    masked = words[len(words) // 2]
-    example = text[: masked.start()] + mask + text[masked.end() : words[-1].end()]
-    return " ".join(example.split())
+        return []

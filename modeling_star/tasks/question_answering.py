@@ -13,9 +13,8 @@ from transformers import DataCollatorWithPadding, EvalPrediction, PreTrainedToke
 
 from ..data.squad import ReadingData, flatten_squad, prepare_reading, window_features, windows_of
 from ..errors import UserError
-from ..evaluation.reports import markdown_table
-from ..evaluation.squad import Language, answer_language, best_threshold, score_answers
-from ..files import write_json, write_json_lines, write_text
+from ..evaluation.squad import Language, answer_language, score_answers
+from ..files import write_json, write_json_lines
 from ..inference.question_answering import DEFAULTS, Answer, find_answers
 from ..publish.run_card import CONTEXT_CHARACTERS
 from ..training.arguments import ReadingArguments
@@ -25,13 +24,7 @@ from ..training.task import Task, first_rows
 
 @dataclass(frozen=True)
 class QAPrediction:
-    """
-    The answers of a model to one question.
-
-    Args:
-        answers: at most `n_best_size` spans, the best first; where questions may have no answer, the empty one too.
-        null_difference: the score of "no answer" minus that of the best span.
-    """
+    """The answers to a question, the best first, and the score of "no answer" minus that of the best span."""
 
     answers: list[Answer]
     null_difference: float
@@ -41,22 +34,12 @@ class QAPrediction:
         """The best answer; empty where there is none."""
         return self.answers[0].text if self.answers else ""
 
-    @property
-    def best_span(self) -> str:
-        """The best answer other than "no answer"."""
-        return next((answer.text for answer in self.answers if answer.text), "")
-
 
 @dataclass(frozen=True)
 class ReadingMetrics:
     """
-    Exact match and F1, from 0 to 1; the same interface as `TaskMetrics`.
-
-    Args:
-        language: of the answers, see `score_answers`.
-        n_best_size: spans kept for each question.
-        max_answer_length: maximum number of tokens of a span.
-        null_threshold: predict "no answer" where it beats the best span by more; `None`: every question has an answer.
+    Exact match and F1, from 0 to 1; the same interface as `TaskMetrics`. "No answer" is predicted where it beats the
+    best span by more than `null_threshold`; `None`: every question has an answer.
     """
 
     language: Language
@@ -70,22 +53,13 @@ class ReadingMetrics:
         """The names of the scores from `compute`."""
         names = ["exact_match", "f1"]
         if self.null_threshold is not None:
-            names += ["has_answer_exact_match", "has_answer_f1", "no_answer_accuracy", "best_f1", "best_f1_threshold"]
+            names += ["has_answer_exact_match", "has_answer_f1", "no_answer_accuracy"]
         return names
 
     def read(self, examples: Dataset, features: Dataset, logits: np.ndarray) -> list[QAPrediction]:
-        """
-        Predict the answers to all questions of a split.
-
-        Args:
-            examples: rows as in `ReadingData`.
-            features: their windows, from `window_features`.
-            logits: `[windows, n, 2]`, start and end; columns beyond a window's length are ignored.
-        """
+        """The answers to all questions of a split, from start and end logits `[windows, n, 2]`."""
         scores = torch.from_numpy(np.ascontiguousarray(logits))
         windows_by_example = windows_of(features)
-        # Besides "no answer" the best span is needed, however few are kept.
-        top_k = self.n_best_size if self.null_threshold is None else max(self.n_best_size, 2)
         predictions = []
         for index, context in enumerate(examples["context"]):
             rows, windows = zip(*windows_by_example[index], strict=True)
@@ -93,7 +67,7 @@ class ReadingMetrics:
                 context,
                 windows,
                 [scores[row] for row in rows],
-                top_k=top_k,
+                top_k=self.n_best_size,
                 max_answer_tokens=self.max_answer_length,
                 null_threshold=self.null_threshold,
             )
@@ -108,18 +82,14 @@ class ReadingMetrics:
         scores = {"exact_match": float(exact.mean()), "f1": float(f1.mean())}
         if self.null_threshold is None:
             return scores
-        _, span_f1 = score_answers([prediction.best_span for prediction in predictions], truth, self.language)
         has_answer = np.array([bool(answers) for answers in truth])
-        differences = np.array([prediction.null_difference for prediction in predictions])
-        best, threshold = best_threshold(span_f1, has_answer, differences)
         # A split that lacks one of the two kinds of questions has no score for it.
         parts = {
             "has_answer_exact_match": exact[has_answer],
             "has_answer_f1": f1[has_answer],
             "no_answer_accuracy": exact[~has_answer],
         }
-        scores |= {name: float(part.mean()) for name, part in parts.items() if len(part)}
-        return scores | {"best_f1": best, "best_f1_threshold": threshold}
+        return scores | {name: float(part.mean()) for name, part in parts.items() if len(part)}
 
 
 class ReadingTask(Task[ReadingArguments]):
@@ -212,18 +182,15 @@ class ReadingTask(Task[ReadingArguments]):
         examples = self.data.splits[split]
         answers = self.metrics.read(examples, features, predictions)
         rows = [self._row(*pair) for pair in zip(examples, answers, strict=True)]
-        sections: dict[str, str] = {}
         if self.data.is_labelled(split):
             truth = [answers["text"] for answers in examples["answers"]]
             exact, f1 = score_answers([row["predicted"] for row in rows], truth, self.metrics.language)
             for row, label, exact_match, overlap in zip(rows, truth, exact.tolist(), f1.tolist(), strict=True):
                 row |= {"label": label, "exact_match": exact_match, "f1": overlap}
-            lengths = np.array([len(context) for context in examples["context"]])
-            sections = self._by_length(folder, split, lengths, exact, f1)
         write_json_lines(folder / f"predictions_{split}.jsonl", rows)
         # The format of the evaluation scripts of SQuAD, DRCD and CMRC.
         write_json(folder / f"answers_{split}.json", {row["id"]: row["predicted"] for row in rows})
-        return sections
+        return {}
 
     def _row(self, example: dict[str, Any], prediction: QAPrediction) -> dict[str, Any]:
         """A line of predictions_SPLIT.jsonl."""
@@ -235,18 +202,3 @@ class ReadingTask(Task[ReadingArguments]):
             # Infinite, which JSON does not have, where a context has no token.
             row["null_difference"] = prediction.null_difference if np.isfinite(prediction.null_difference) else None
         return row | {"n_best": best}
-
-    def _by_length(
-        self, folder: Path, split: str, lengths: np.ndarray, exact: np.ndarray, f1: np.ndarray
-    ) -> dict[str, str]:
-        """Scores by the length of the context: up to 128 characters, up to 256, and so on."""
-        bounds = 2 ** np.ceil(np.log2(np.maximum(lengths, 128))).astype(int)
-        groups = {}
-        for bound in np.unique(bounds).tolist():
-            name = f"up to {bound:,}" if bound == 128 else f"{bound // 2 + 1:,} to {bound:,}"
-            group = bounds == bound
-            groups[name] = {"exact match": exact[group].mean(), "F1": f1[group].mean(), "questions": int(group.sum())}
-        rows = [[name, *values.values()] for name, values in groups.items()]
-        table = markdown_table(["characters of the context", "exact match", "F1", "questions"], rows)
-        write_text(folder / f"lengths_{split}.md", table + "\n")
-        return {f"Answers of the {split} split by length of the context": table}

@@ -17,13 +17,7 @@ Entity = tuple[str, int, int]  # type, first word, the one after the last
 
 
 class FrequentTags:
-    """
-    The tag that each word has most often in training (the unigram tagger); of other words, the tag that most have.
-
-    Args:
-        sentences: the words of each sentence.
-        tags: a tag for each word.
-    """
+    """The tag that a word has most often in training (the unigram tagger); of other words, the most frequent tag."""
 
     def __init__(self, sentences: Sequence[Words], tags: Sequence[Words]) -> None:
         counts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -39,14 +33,8 @@ class FrequentTags:
 
 class EntityDictionary:
     """
-    The entities of training, found again by longest match from left to right.
-
-    A run of words is an entry if at least half of its occurrences in training are entities; its type is the most
-    frequent one.
-
-    Args:
-        sentences: the words of each sentence.
-        entities: of each sentence.
+    The entities of training, found again by longest match from left to right. A run of words is an entry if at least
+    half of its occurrences in training are entities; its type is the most frequent one.
     """
 
     def __init__(self, sentences: Sequence[Words], entities: Sequence[Sequence[Entity]]) -> None:

@@ -80,7 +80,7 @@ def without_encoder(task: Task) -> Task:
     """The task, with arguments that build a model for TF-IDF alone; of a saved one with its tokenizer."""
     builder, given = copy(task), task.model_args
     fields: dict[str, Any] = {"model_type": StarTransformerConfig.model_type, "config_overrides": _NO_ENCODER}
-    fields |= {"tokenizer_name": given.tokenizer_name or given.model_name_or_path or given.pretrained}
+    fields |= {"tokenizer_name": given.tokenizer_name or given.encoder}
     fields |= dict.fromkeys(("model_name_or_path", "pretrained", "layers", "config_name", "embeddings_name_or_path"))
     builder.model_args = replace(given, **fields)
     return builder

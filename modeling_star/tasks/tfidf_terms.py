@@ -46,23 +46,13 @@ def fit_terms(
     like: TfidfTerms | None = None,
 ) -> TfidfTerms | None:
     """
-    Fit terms and weights, with the counts of occurrences (`sublinear`) and the regularisation that have the least loss
-    in cross-validation, or with those of earlier terms.
+    Fit terms and weights to the token ids of r texts and their classes `[r]`, or several labels `[r, k]`, with the
+    counts of occurrences (`sublinear`) and the regularisation that have the least loss in cross-validation, or those
+    of earlier terms. `None` where no run of tokens is in two texts, but not in all.
 
     The weight of a term is regularised the less, the more unevenly the classes of the training texts have it: values
     are multiplied by 0.5 + |r| before the fit, and weights after it, r being the largest log ratio of a class (Wang
     and Manning 2012, "Baselines and Bigrams", Eq 2, without the sign; 0.5 replaces their interpolation).
-
-    Args:
-        rows: token ids of the texts, r of them.
-        labels: their classes `[r]`, or of several labels 0 and 1 `[r, k]`.
-        k: the number of labels.
-        longest: tokens of the longest term.
-        class_weight: of each class in the loss.
-        like: terms that were fitted to some of the texts.
-
-    Returns:
-        The terms, or `None` where no run of tokens is in two texts, but not in all.
     """
     keys, counts = _count_runs(rows, longest)
     is_term, idf = _idf(counts)
@@ -265,15 +255,9 @@ def _fit_labels(
 
 def calibrated(terms: TfidfTerms, encoder: np.ndarray, linear: np.ndarray, expected: np.ndarray) -> TfidfTerms:
     """
-    The terms with the temperature of the encoder and their share in the vote that have the least loss on validation.
-
-    An encoder that has learnt a thousand texts by heart is as good as certain of every text: without a temperature the
-    mean of the probabilities would be its own answer.
-
-    Args:
-        terms: fitted.
-        encoder, linear: both models' logits for the validation texts, `[r, k]`.
-        expected: their classes `[r]`, or of several labels 0 and 1 `[r, k]`.
+    The terms with the temperature of the encoder and their share in the vote that have the least loss on validation,
+    from both models' logits `[r, k]`. An encoder that has learnt a thousand texts by heart is as good as certain of
+    every text: without a temperature the mean of the probabilities would be its own answer.
     """
     temperature = min(_TEMPERATURES, key=lambda temperature: log_loss(encoder / temperature, expected))
     one_label = expected.ndim == 1

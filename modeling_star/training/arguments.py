@@ -59,9 +59,14 @@ class ModelArguments:
     trust_remote_code: bool = flag("Run the code that a saved model ships.", False)
 
     @property
+    def encoder(self) -> str | None:
+        """What all layers begin with: a saved model or a pretrained encoder; `None`: a new model."""
+        return self.model_name_or_path or self.pretrained
+
+    @property
     def source(self) -> str | None:
-        """What the weights begin with: a saved model, a pretrained encoder, or embeddings."""
-        return self.model_name_or_path or self.pretrained or self.embeddings_name_or_path
+        """What any weights begin with: those of an encoder, or embeddings."""
+        return self.encoder or self.embeddings_name_or_path
 
 
 @dataclass

@@ -148,7 +148,7 @@ def make_model(task: Task, tokenizer: PreTrainedTokenizerBase) -> PreTrainedMode
         raise UserError("--config_overrides sets ngram_buckets, and only classifiers read n-grams: omit it.")
     if arguments.layers is not None and arguments.pretrained is None:
         raise UserError("--layers chooses those of --pretrained NAME: add it, or omit --layers.")
-    if arguments.source in (None, arguments.embeddings_name_or_path):
+    if arguments.encoder is None:
         length, defaults = task.data_args.max_seq_length, task.config_defaults
         if arguments.word_vectors is None:
             return fresh_model(head, tokenizer, task.labels, arguments, length, defaults)

@@ -4,24 +4,19 @@ import logging
 import os
 import shutil
 import textwrap
-import zipfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
-from safetensors import safe_open
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from ..errors import UserError, is_bug
+from ..errors import UserError
 from ..files import MANIFEST, MODEL_FILES, find_change, write_manifest
 
 
 logger = logging.getLogger(__name__)
-
-_TRAINING_STATE = {"the optimizer": "optimizer*", "the schedule": "scheduler.pt", "random states": "rng_state*.pth"}
-"""The parts of a checkpoint that --save_only_model omits. Trainer resumes without the first or the last silently."""
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -64,55 +59,23 @@ def find_fault(checkpoint: Path) -> str | None:
     The reason why a run cannot resume from a checkpoint, or `None`: it is not whole, or the best one so far is not,
     which the run would end with.
     """
-    try:
-        best = TrainerState.load_from_json(str(checkpoint / "trainer_state.json")).best_model_checkpoint
-    except Exception as error:  # a damaged file raises many kinds
-        if is_bug(error):
-            raise
-        return f"trainer_state.json cannot be read ({error})"
+    if fault := _find_damage(checkpoint):
+        return fault
+    best = TrainerState.load_from_json(str(checkpoint / "trainer_state.json")).best_model_checkpoint
     best = checkpoint.parent / Path(best or checkpoint).name
     if best.name != checkpoint.name and best.is_dir() and (fault := _find_damage(best)):
         return f"in {best.name}, the best one so far, {fault}"
-    return _find_damage(checkpoint)
+    return None
 
 
 def _find_damage(checkpoint: Path) -> str | None:
-    """The reason why a checkpoint is not whole, or `None`. One of an earlier version has no manifest."""
-    path = checkpoint
+    """The reason why a checkpoint is not as its manifest says, which is written last, or `None`."""
+    if not (checkpoint / MANIFEST).is_file():
+        return f"{MANIFEST} is missing"
     try:
-        if (checkpoint / MANIFEST).is_file():
-            return find_change(checkpoint)
-        for path in sorted(checkpoint.rglob("*")):
-            _check_content(path)
+        return find_change(checkpoint)
     except UserError as error:
         return str(error)
-    except Exception as error:  # damaged files raise many kinds
-        if is_bug(error):
-            raise
-        return f"{path.name} cannot be read ({error})"
-    if not any(checkpoint.glob("model*.safetensors")) and not any(checkpoint.glob("pytorch_model*")):
-        return "the weights are missing"
-    missing = missing_state(checkpoint)
-    return f"without {' and '.join(missing)}" if 0 < len(missing) < len(_TRAINING_STATE) else None
-
-
-def _check_content(path: Path) -> None:
-    """Check the sizes in a safetensors file, or the checksums in a file of `torch.save`, without loading a pickle."""
-    if path.suffix == ".safetensors":
-        with safe_open(path, framework="pt"):
-            return
-    if path.suffix in (".pt", ".pth"):
-        with zipfile.ZipFile(path) as archive:
-            if name := archive.testzip():
-                raise zipfile.BadZipFile(f"{name} has another checksum")
-
-
-def missing_state(checkpoint: Path) -> list[str]:
-    """The parts of the training's state that a checkpoint lacks; of several processes each has its random states."""
-    parts = [part for part, pattern in _TRAINING_STATE.items() if not any(checkpoint.glob(pattern))]
-    present = {path.name for path in checkpoint.glob("rng_state_*.pth")}
-    expected = {f"rng_state_{rank}.pth" for rank in range(max(len(present), 2))} if present else set()
-    return parts + sorted(expected - present)
 
 
 class ManifestWriter(TrainerCallback):

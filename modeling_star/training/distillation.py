@@ -65,14 +65,8 @@ def label_order(teacher: Sequence[str], student: Sequence[str]) -> list[int]:
 @dataclass(frozen=True)
 class Teacher:
     """
-    A fine-tuned model of transformers or this package, and its tokenizer.
-
-    Attributes:
-        model: in eval mode.
-        tokenizer: the student may have another one.
-        order: see `label_order`.
-        columns: of the texts: one, two for pairs, or for taggers one with lists of words.
-        has_words: whether the model is a tagger, with an output for each word.
+    A fine-tuned model of transformers or this package, in eval mode, and its tokenizer, which the student need not
+    share. `columns` are those of the texts: one, two for pairs, or for taggers (`has_words`) one with lists of words.
     """
 
     model: PreTrainedModel
@@ -131,10 +125,7 @@ class Teacher:
     def outputs(
         self, rows: dict[str, list[Any]], batch_size: int, advance: Callable[[int], Any] = lambda count: None
     ) -> list[np.ndarray]:
-        """
-        Logits of each text `[k]`, of a tagger `[words, k]`, float32, computed in batches of similar length. Words that
-        were truncated are NaN.
-        """
+        """Logits of each text `[k]`, of a tagger `[words, k]`, float32; those of truncated words are NaN."""
         encoding = self._encode(rows)
         lengths = list(map(len, encoding["input_ids"]))
         order = sorted(range(len(lengths)), key=lengths.__getitem__)
@@ -243,14 +234,8 @@ def _write_shard(path: Path, outputs: list[np.ndarray], dtype: str) -> None:
 @dataclass
 class DistillationCollator:
     """
-    A task's collator, which also looks up the teacher's outputs of the rows of a transfer set.
-
-    Args:
-        collator: of the task.
-        outputs: see `teacher_outputs`.
-        num_labels: k.
-        inputs: the columns that the model reads; others are left out.
-        unknown_label: the label of a text without one; of taggers that of each token.
+    A task's collator, which also looks up the teacher's outputs of the rows of a transfer set. `inputs` are the
+    columns that the model reads; `unknown_label` is that of a text without one, of taggers that of each token.
     """
 
     collator: DataCollator
@@ -292,18 +277,12 @@ def _by_token(values: np.ndarray, word_ids: Sequence[int], length: int) -> np.nd
 @dataclass
 class DistillationLoss:
     """
-    The loss of rows of a transfer set: texts, or the tokens of taggers.
+    The loss of rows of a transfer set: texts, or the tokens of taggers. A row without a label costs its soft loss, a
+    row with a label `(1 - alpha) * soft + alpha * hard`. Tokens whose output the teacher does not know have no soft
+    loss.
 
-    A row without a label costs its soft loss, a row with a label `(1 - alpha) * soft + alpha * hard`. Tokens whose
-    output the teacher does not know have no soft loss.
-
-    Args:
-        hard: the task's loss on labels.
-        kind: "mse" of the logits; "kl", the divergence from the teacher's distribution at a temperature, times
-            `temperature ** 2`. Of several labels per text "kl" is the binary cross entropy of each.
-        temperature: divides the logits for "kl".
-        alpha: weight of the hard loss.
-        has_crf: whether the logits are log-probabilities of a CRF.
+    The soft loss is "mse" of the logits, or "kl", the divergence from the teacher's distribution at a temperature,
+    times `temperature ** 2`; of several labels per text "kl" is the binary cross entropy of each.
     """
 
     hard: TaskLoss
@@ -314,11 +293,8 @@ class DistillationLoss:
 
     def __call__(self, logits: Tensor, labels: Tensor, teacher: Tensor) -> Tensor:
         """
-        The sum over the rows.
-
-        Args:
-            logits, teacher: `[b, k]` or `[b, n, k]`; the teacher's are NaN where they are unknown.
-            labels: `[b]`, `[b, k]` or `[b, n]`, as `DistillationCollator` fills them.
+        The sum over the rows of logits `[b, k]` or `[b, n, k]`, the teacher's NaN where unknown, with labels as
+        `DistillationCollator` fills them.
         """
         logits, teacher, labels = self._rows(logits, teacher, labels)
         known, labelled = self._known(teacher), self._labelled(labels)
@@ -369,12 +345,7 @@ class DistillationLoss:
 
 
 class DistillationTrainer(StarTrainer):
-    """
-    `StarTrainer` on a transfer set with a teacher's outputs. Evaluation and prediction are those of `StarTrainer`.
-
-    Attributes:
-        distillation: the loss; `None` trains on labels alone.
-    """
+    """`StarTrainer` on a transfer set with a teacher's outputs; without `distillation` it trains on labels alone."""
 
     data_collator: DataCollator
     distillation: DistillationLoss | None = None

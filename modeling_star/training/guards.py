@@ -53,13 +53,8 @@ def all_finite(tensors: Iterable[Tensor]) -> Tensor:
 
 def warn_about_majority(scores: np.ndarray, labels: np.ndarray, names: tuple[str, ...], split: str) -> None:
     """
-    Warn about a model that is no better than the same label for everything.
-
-    Args:
-        scores: logits `[R, k]` or `[R, n, k]`, or predicted labels as in `labels`.
-        labels: `[R]` or `[R, n]`, -100 where there is none.
-        names: of the labels, `[k]`.
-        split: its name.
+    Warn about a model that is no better than the same label for everything, by logits `[R, k]` or `[R, n, k]` or
+    predicted labels, and labels `[R]` or `[R, n]`, -100 where there is none.
     """
     predicted = scores.argmax(-1) if scores.ndim > labels.ndim else scores
     is_label = labels != IGNORE_INDEX
@@ -102,13 +97,7 @@ def warn_about_tokens(
 ) -> None:
     """
     Warn about a row that is far longer than others, and about a split, or many of its texts, that the tokenizer reads
-    as unknown tokens.
-
-    Args:
-        features: with the column `input_ids`, rows of ids `[n]`, or blocks of such; others are not checked.
-        tokenizer: with which they were made.
-        split: its name.
-        numbers: of the rows in the data as given, from 0.
+    as unknown tokens; `numbers` are those of the rows in the data as given, from 0.
     """
     features = getattr(features, "pieces", features)
     if not isinstance(features, Dataset) or "input_ids" not in features.column_names or not len(features):

@@ -49,15 +49,8 @@ class TaskLoss:
     `num_items_in_batch`, which multiplies their gradients by the accumulation steps. Trainer's own evaluation loss is
     a mean of batch means: it depends on the batches, and counts rows twice if the processes do not share them evenly.
 
-    Args:
-        problem_type: "multi_label_classification", "regression", or any other value for one class per text, token or
-            span end.
-        weights: of the classes, `[k]`.
-        smoothing: part of the target that is spread over all classes (`--label_smoothing_factor`).
-
-    Attributes:
-        has_one_class: whether classes may be weighted and smoothed, unless the problem type says otherwise.
-        in_model: whether the model computes it, from labels that it gets as an input.
+    `weights` are those of the classes, `[k]`; `smoothing` is the part of the target that is spread over all classes.
+    `has_one_class` says whether these are allowed, and `in_model` whether the model computes the loss from labels.
     """
 
     has_one_class = True

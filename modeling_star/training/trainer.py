@@ -73,13 +73,9 @@ def pretrained_parameters(model: PreTrainedModel, new: Iterable[str] | None) -> 
 
 def learning_rates(names: Iterable[str], rate: float, decay: float = 1.0) -> dict[str, float]:
     """
-    The learning rate of each pretrained parameter.
-
-    Args:
-        names: of the parameters, in the model's order: embeddings, layers from the bottom up, a head. What follows a
-            layer, such as a pooler, belongs to it.
-        rate: of the top layer.
-        decay: the factor from each layer to the one below it, and from the lowest layer to the embeddings.
+    The learning rate of each pretrained parameter, by names in the model's order (embeddings, layers from the bottom
+    up, a head): `rate` in the top layer, times `decay` for each layer below it. What follows a layer, such as a
+    pooler, belongs to it.
     """
     depths: dict[str, int] = {}
     layers: set[str] = set()
@@ -94,19 +90,13 @@ def learning_rates(names: Iterable[str], rate: float, decay: float = 1.0) -> dic
 
 class ShuffledLengthGroups(Sampler[int]):
     """
-    Length-grouped batches in random order.
+    Length-grouped batches of transformers' sampler in random order, which follows from the seed and the epoch alone,
+    so that all processes, and a resumed run, have the same.
 
     transformers' own order runs from long to short within each 50 batches (seen in 5.23). If the length is related to
     the label, training then sees one label for many steps: on ChnSentiCorp, whose second longest tenth is positive in
-    89 of 100 texts, the loss stays above chance for most of the first epoch.
-
-    The order follows from the seed and the epoch alone, so that all processes, and a resumed run, have the same.
-
-    Args:
-        groups: transformers' sampler.
-        seed: of the order.
-        epoch: returns the current epoch; `set_epoch` does not reach a sampler in an epoch that several processes
-            resume midway (seen in accelerate 1.15).
+    89 of 100 texts, the loss stays above chance for most of the first epoch. `epoch` is a function, as `set_epoch`
+    does not reach a sampler in an epoch that several processes resume midway (accelerate 1.15).
     """
 
     def __init__(self, groups: LengthGroupedSampler, seed: int, epoch: Callable[[], int]):
@@ -129,7 +119,8 @@ class ShuffledLengthGroups(Sampler[int]):
 
 class TokenBatches(BatchRebalanceSampler):
     """
-    Batches of texts of like length, each of at most so many tokens, padding included.
+    Batches of texts of like length, each of at most `max_tokens`, padding included, unless one text has more, and of
+    at most `max_texts`.
 
     Lengths are rounded up to powers of 1.1. Texts of one rounded length change their batches with every epoch, but the
     sorted lengths, and so the ends of the batches, never do: all epochs have as many batches, as Trainer and a resumed
@@ -137,13 +128,6 @@ class TokenBatches(BatchRebalanceSampler):
 
     It is a `BatchRebalanceSampler` because Trainer takes one in place of batches of one size (seen in transformers
     5.23); nothing of its code is used.
-
-    Args:
-        lengths: of the texts, in tokens.
-        max_tokens: of a batch. A longer text is a batch of its own.
-        max_texts: of a batch.
-        seed: of the order.
-        epoch: returns the current epoch.
     """
 
     def __init__(self, lengths: Sequence[int], max_tokens: int, max_texts: int, seed: int, epoch: Callable[[], int]):

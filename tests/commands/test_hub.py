@@ -8,7 +8,7 @@ from pathlib import Path
 import huggingface_hub
 import local_hub
 import pytest
-from script_runner import SCRIPTS
+from script_runner import ROOT, SCRIPTS
 from script_samples import QUICK, TINY, assert_card_has_the_results, files, results_of
 from transformers import BertConfig, BertModel
 
@@ -25,8 +25,13 @@ print(json.dumps([[entity["word"], entity["entity"]] for entity in tag("Maria me
 """
 
 
-def run_script(hub: Path, script: str, *arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a script of run_scripts/ whose uploads go to `hub`."""
+COMMAND = ROOT / "modeling_star" / "__main__.py"
+
+
+def run_script(
+    hub: Path, script: str | Path, *arguments: str | Path, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a script of run_scripts/, or another one, whose uploads go to `hub`."""
     command = [sys.executable, local_hub.__file__, str(SCRIPTS / script), *map(str, arguments)]
     environment = local_hub.environment(hub, **variables)
     return subprocess.run(command, cwd=hub, env=environment, capture_output=True, text=True)
@@ -74,11 +79,11 @@ def test_an_uploaded_model_loads_by_name_where_the_package_is_absent(hub: Path) 
 
 @pytest.mark.slow
 def test_a_finished_folder_is_uploaded(hub: Path) -> None:
-    listed = run_script(hub, "push_to_hub.py", "run", "mine", "--dry_run")
+    listed = run_script(hub, COMMAND, "push", "run", "mine", "--dry_run")
     assert "model.safetensors" in listed.stdout
     assert "predictions_test.jsonl" not in listed.stdout
     assert not local_hub.repository(hub, "someone/mine").exists()
-    done = run_script(hub, "push_to_hub.py", "run", "mine", "--predictions")
+    done = run_script(hub, COMMAND, "push", "run", "mine", "--predictions")
     assert done.returncode == 0, done.stderr
     uploaded = local_hub.snapshot(hub, "someone/mine")
     expected = names(local_hub.snapshot(hub, "someone/star")) | {

@@ -464,7 +464,6 @@ def test_a_saved_bert_is_fine_tuned_on_questions_without_an_answer_in_squads_jso
     }
     for name, values in parts.items():
         assert results[f"test_{name}"] == pytest.approx(sum(values) / len(values))
-    assert results["test_best_f1"] >= results["test_f1"] - 1e-9
     assert all((row["predicted"] == "") == (row["null_difference"] > 0) for row in predictions)
     # The saved model answers with the threshold of the run.
     model = AutoModelForQuestionAnswering.from_pretrained(tmp_path / "run")

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
 
 import modeling_star
@@ -26,7 +27,7 @@ from modeling_star.data.readers import read_file
 from modeling_star.data.tagging import tokenize_and_align
 from modeling_star.data.tokenizers import train_tokenizer
 
-rows = read_file(sys.argv[1], cache_dir=sys.argv[2])
+rows = read_file(sys.argv[1])
 tokenizer = train_tokenizer(rows["tokens"], "word", min_frequency=1)
 print(tokenize_and_align(rows, tokenizer, ["O"], tags_column=None)[0]["word_ids"])
 """
@@ -40,7 +41,7 @@ def test_features_are_made_anew_where_the_code_that_makes_them_has_changed(tmp_p
     changed = copy / "data" / "windows.py"
 
     def word_ids() -> str:
-        command = [sys.executable, "-c", TOKENIZE, str(data), str(tmp_path / "cache")]
+        command = [sys.executable, "-c", TOKENIZE, str(data)]
         environment = {**os.environ, "PYTHONPATH": str(tmp_path), "HF_HOME": str(tmp_path / "hf")}
         done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
         return done.stdout.strip()
@@ -64,22 +65,29 @@ def test_every_encoder_has_the_version_of_its_source(encoder: Any) -> None:
     assert encoder.__dataclass_fields__["version"].default == source_version(*modules)
 
 
-def test_conll_files_are_cached_until_they_change(tmp_path: Path) -> None:
-    path, cache = tmp_path / "train.conll", str(tmp_path / "cache")
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    return str(tmp_path / "cache")
+
+
+def test_conll_files_are_cached_until_they_change(tmp_path: Path, cache: str) -> None:
+    path = tmp_path / "train.conll"
     path.write_text("we O\n\nlive O\n", encoding="utf-8")
-    rows = read_file(path, cache)
+    rows = read_file(path)
     assert rows["tokens"][:] == [["we"], ["live"]]
     (cached,) = rows.cache_files
     assert cached["filename"].startswith(cache)
-    again = read_file(path, cache)
+    again = read_file(path)
     assert (again.cache_files, again._fingerprint) == (rows.cache_files, rows._fingerprint)
     path.write_text("Kyoto O\n", encoding="utf-8")
-    assert read_file(path, cache)["tokens"][:] == [["Kyoto"]]
+    assert read_file(path)["tokens"][:] == [["Kyoto"]]
 
 
+@pytest.mark.usefixtures("cache")
 def test_a_broken_sentence_after_good_ones_leaves_no_cache_behind(tmp_path: Path) -> None:
     path = tmp_path / "train.conll"
     path.write_text("we O\n\n" * 3000 + "live\n", encoding="utf-8")
     for _ in range(2):
         with pytest.raises(UserError, match=r"train\.conll, line 6001 is 'live'"):
-            read_file(path, str(tmp_path / "cache"))
+            read_file(path)

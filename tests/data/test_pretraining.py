@@ -27,7 +27,7 @@ from modeling_star.data.packing import (
     packing_efficiency,
     to_pieces,
 )
-from modeling_star.data.text import TextData, TextSource, load_texts
+from modeling_star.data.text import TextData, load_texts
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
 
@@ -50,7 +50,7 @@ def paths(tmp_path: Path) -> dict[str, str]:
 
 
 def load_documents(files: dict[str, Any], unit: str = "line", **options: Any) -> TextData:
-    return load_texts(TextSource(files, unit, **options))
+    return load_texts(files, unit, **options)
 
 
 def test_a_column_of_running_text_that_is_guessed_is_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

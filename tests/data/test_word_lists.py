@@ -145,9 +145,6 @@ def test_a_word_is_found_at_the_start_after_a_space_and_after_other_characters(
 ) -> None:
     words = ["unbelievable", "unbroken", "breakers", "transformations", "unbelieving", "北京", "天安门", "北京大学"]
     lexicon = Lexicon.from_words(words, subword_tokenizer, max_word_length=9)
-    assert lexicon.left_out == sum(
-        subword_tokenizer.unk_token_id in ids for ids in plain_ids(subword_tokenizer, words)
-    )
     seen = 0
     for word in words:
         text = before + word
@@ -163,10 +160,6 @@ def test_a_word_is_found_at_the_start_after_a_space_and_after_other_characters(
         seen += 1
         assert (first, count) in found_in(lexicon, given["input_ids"]), (text, given.tokens())
     assert seen >= 3
-
-
-def plain_ids(tokenizer: PreTrainedTokenizerBase, words: list[str]) -> list[list[int]]:
-    return tokenizer(words, add_special_tokens=False)["input_ids"]
 
 
 def words_by_the_tokenizer(encoding: object, longest: int) -> set[Span]:

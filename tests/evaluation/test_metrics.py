@@ -26,7 +26,6 @@ from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.evaluation.metrics import count_examples, entity_report, is_entity_scheme, score_counts
 from modeling_star.evaluation.squad import (
     answer_language,
-    best_threshold,
     score_answer,
     score_answers,
 )
@@ -328,20 +327,3 @@ def test_all_of_drcds_test_questions_are_scored_as_plain_loops_score_them(drcd: 
 )
 def test_cases(predicted: str, answers: list[str], language: str, exact: float, f1: float) -> None:
     assert score_answer(predicted, answers, language) == pytest.approx((exact, f1))
-
-
-def test_the_best_threshold_is_that_of_trying_them_all() -> None:
-    draw = np.random.default_rng(0)
-    for _ in range(200):
-        count = int(draw.integers(1, 12))
-        has_answer = draw.random(count) < 0.6
-        scores = np.where(has_answer, draw.random(count).round(1), 0.0)
-        differences = draw.integers(-3, 4, count) / 2
-
-        def mean(threshold: float) -> float:
-            answered = differences <= threshold  # noqa: B023
-            return float(np.where(answered, scores, ~has_answer).mean())  # noqa: B023
-
-        best, threshold = best_threshold(scores, has_answer, differences)
-        assert best == pytest.approx(max(mean(one) for one in [-10.0, *differences]))
-        assert mean(threshold) == pytest.approx(best)

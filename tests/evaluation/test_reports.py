@@ -135,7 +135,7 @@ def test_seeds_are_summarized_by_mean_and_sample_deviation() -> None:
 
 
 def test_training_curves_show_losses_and_the_metric(tmp_path: Path, drawn: list[Figure]) -> None:
-    path = plot_training_curves(LOG, tmp_path / "curves.png", "f1", title="run")
+    path = plot_training_curves(LOG, tmp_path / "curves.png", "f1")
     assert path is not None
     assert is_png(path)
     losses, metric = drawn[0].axes

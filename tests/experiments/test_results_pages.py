@@ -123,7 +123,7 @@ def test_every_number_of_a_documents_tables_is_on_a_page(document: str) -> None:
 
 
 def table_numbers(document: str) -> set[tuple[float, int]]:
-    """Numbers of several digits in the tables of a document, without code and links, and how many decimals each has."""
+    """Numbers of several digits in a document's tables, without code and links, and how many decimals each has."""
     rows = "\n".join(line for line in document.splitlines() if line.lstrip().startswith("|"))
     text = re.sub(r"\]\([^)]*\)|`[^`]*`", " ", rows)
     found = re.findall(r"(?<![\w.,-])\d[\d,]*(?:\.\d+)?(?![\w,]*\d)", text)

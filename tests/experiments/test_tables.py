@@ -137,7 +137,7 @@ def test_the_projects_tables_use_flags_that_the_scripts_have(path: Path, monkeyp
     from transformers import Seq2SeqTrainingArguments, TrainingArguments
 
     monkeypatch.chdir(ROOT)
-    shared = (arguments.ModelArguments, arguments.LabelRunArguments, TrainingArguments)
+    shared = (arguments.LabelModelArguments, arguments.LabelRunArguments, TrainingArguments)
     groups = {
         "run_ner.py": (arguments.TaggingArguments, *shared),
         "run_glue.py": (arguments.ClassificationArguments, *shared),

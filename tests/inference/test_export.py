@@ -148,8 +148,7 @@ def test_a_folder_predicts_without_torch_and_a_failure_keeps_it(
     options = ("--web", "--output_dir", output_dir)
     run_command(monkeypatch, tmp_path / "model", *options)
     assert "largest difference" in capsys.readouterr().out
-    written = onnx_runtime._FILES - {"model.int8.onnx"}
-    assert {path.name for path in output_dir.iterdir()} == written - {*onnx_runtime.INSTALLED}
+    assert {path.name for path in output_dir.iterdir()} == onnx_runtime._FILES - {*onnx_runtime.INSTALLED}
 
     # Its labels are those of PyTorch, and it imports neither torch nor this package.
     model, _ = export.load(str(tmp_path / "model"))
@@ -178,7 +177,7 @@ def test_a_folder_predicts_without_torch_and_a_failure_keeps_it(
     assert {path.name: path.stat().st_mtime_ns for path in output_dir.iterdir()} == before
     monkeypatch.setattr(export, "TOLERANCE", 1e-4)
     run_command(monkeypatch, tmp_path / "model", *options)
-    assert {path.name for path in output_dir.iterdir()} == written - {"package-lock.json"}
+    assert {path.name for path in output_dir.iterdir()} == onnx_runtime._FILES - {"package-lock.json"}
     assert {path.name for path in tmp_path.iterdir()} == {"model", "exported", "blocked"}
 
 

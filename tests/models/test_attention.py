@@ -62,7 +62,7 @@ def words_of(mask: Tensor, longest: int, keep_padding: bool, include_self: bool)
     """A layout and random words in it."""
     layout = TokenLayout.from_mask(mask, keep_padding)
     fits = torch.stack([has_shifted(layout, length) for length in range(longest)], dim=-1)
-    return layout, word_candidates(fits & (random(*fits.shape, seed=9) > 0), layout, include_self)
+    return layout, word_candidates(fits & (random(*fits.shape, seed=9) > 0), include_self)
 
 
 def attention_case(

@@ -178,7 +178,7 @@ def candidates_of(layout: TokenLayout, longest: int, include_self: bool) -> Band
     if longest == 1:
         return adjacent_candidates(layout) if include_self else window_candidates(layout, 4, True)
     fits = torch.stack([has_shifted(layout, length) for length in range(longest)], dim=-1)
-    return word_candidates(fits & (random(*fits.shape, seed=9).to(fits.device) > 0), layout, include_self)
+    return word_candidates(fits & (random(*fits.shape, seed=9).to(fits.device) > 0), include_self)
 
 
 def band_kernel(
@@ -367,7 +367,7 @@ def test_band_dropout_drops_whole_words_and_adds_the_bias_once_per_word() -> Non
     layout = TokenLayout.from_mask(mask.bool().to(DEVICE), keep_padding=False)
     words = torch.zeros(120, 2, dtype=torch.bool, device=DEVICE)
     words[::2, 1] = True  # each text is one word of two tokens
-    candidates = word_candidates(words, layout, include_self=True)
+    candidates = word_candidates(words, include_self=True)
     leaves = band_leaves(mask, 1, 2, with_node=False)
     leaves["key_value"][:, 1] = torch.eye(2, dtype=torch.float64).repeat(60, 1)[:, None]
 
@@ -555,7 +555,7 @@ def random(*shape):
 leaves = random(80, h, c), random(80, 2, h, c), random(80, 2, h, c), random(2, 2, h, c), random(h, c), random(h, 5)
 candidate_kernels.candidate_attention(*leaves, 1, None, None, layout, 0.1).sum().backward()
 sum(x.sum() for x in relay_kernels.relay_mix(random(2, h, d), random(2, d), random(80, d), layout, 0.1)).backward()
-words = word_candidates(torch.rand(80, 4) < 0.5, layout, True)
+words = word_candidates(torch.rand(80, 4) < 0.5, True)
 leaves = random(80, h, c), random(80, 2, h, c), None, random(2, 2, h, c), random(h, c), None
 candidate_kernels.candidate_attention(*leaves, words.reach, words.exists, words.spans, layout, 0.0).sum().backward()
 print(*sorted(compiled))

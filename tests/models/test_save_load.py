@@ -626,54 +626,6 @@ def test_fields_derived_from_one_that_is_given_at_loading_are_derived_again(
     assert {name: getattr(config, name) for name in derived} == derived
 
 
-@pytest.mark.parametrize(
-    ("stem", "former", "name", "value"),
-    [
-        *((stem, "char_hidden_size", "char_num_filters", 7) for stem in STEMS),
-        *((stem, "position_base", "sinusoidal_base", 50.0) for stem in STEMS),
-        ("BigTransformer", "self_word", "include_self", False),
-    ],
-)
-def test_former_names_of_fields_are_read(stem: str, former: str, name: str, value: Any, tmp_path: Path) -> None:
-    model_class = class_of(stem, "Model")
-    config_class = model_class.config_class
-    (tmp_path / "plain").mkdir()
-    config_class(**TINY).save_pretrained(tmp_path / "plain")
-    fields = {**TINY, "model_type": config_class.model_type, former: value}
-    (tmp_path / "config.json").write_text(json.dumps(fields))
-    for config in (
-        config_class(**{**TINY, former: value}),
-        config_class.from_dict(fields),
-        config_class.from_dict(TINY, **{former: value}),
-        AutoConfig.from_pretrained(tmp_path),
-        AutoConfig.from_pretrained(tmp_path / "plain", **{former: value}),
-        model_class.from_pretrained(None, config=tmp_path / "plain", state_dict={}, **{former: value}).config,
-    ):
-        assert getattr(config, name) == getattr(config, former) == value
-        assert config.to_dict()[name] == value
-        assert former not in config.to_dict()
-
-
-@pytest.mark.parametrize(("name", "left", "other"), [("num_relays", 1, 2), ("norm_position", "post", "pre")])
-def test_removed_fields_are_read_with_the_value_that_is_left_and_refused_with_others(
-    name: str, left: Any, other: Any, tmp_path: Path
-) -> None:
-    model_class = modeling_star.StarTransformerModel
-    config_class = model_class.config_class
-    model_class(config_class(**TINY, **{name: left})).save_pretrained(tmp_path)
-    path = tmp_path / "config.json"
-    for fields in ({}, {name: left}):
-        path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
-        for options in ({}, {name: left}):
-            assert name not in AutoConfig.from_pretrained(tmp_path, **options).to_dict()
-            assert name not in model_class.from_pretrained(tmp_path, **options).config.to_dict()
-        with pytest.raises(ValueError, match=f"{name}={other!r}"):
-            model_class.from_pretrained(tmp_path, **{name: other})
-    path.write_text(json.dumps({**json.loads(path.read_text()), name: other}))
-    with pytest.raises(ValueError, match=f"{name}={other!r}"):
-        AutoConfig.from_pretrained(tmp_path)
-
-
 def test_fields_of_the_encoder_inside_are_laid_over_the_saved_ones(tmp_path: Path) -> None:
     config_class = class_of("StarTransformer", "Model").config_class
     config_class(**TINY, backbone_config=tiny_bert()).save_pretrained(tmp_path)

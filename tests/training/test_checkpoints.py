@@ -1,7 +1,8 @@
 """The output folder of a run: the best model, where a run may begin or resume, so that nothing is overwritten."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,17 +32,18 @@ from modeling_star.training.trainer import average_checkpoints
 STATE = ("optimizer.pt", "scheduler.pt", "rng_state.pth")
 
 
-def write_checkpoint(folder: Path, step: int, files: Iterable[str] = STATE, has_manifest: bool = True) -> Path:
-    """A checkpoint of one tensor; without a manifest, as of an earlier version."""
+def write_checkpoint(
+    folder: Path, step: int, files: Iterable[str] = STATE, state: Mapping[str, Any] = MappingProxyType({})
+) -> Path:
+    """A checkpoint of one tensor."""
     checkpoint = folder / f"checkpoint-{step}"
     checkpoint.mkdir(parents=True)
     tensors = {"weight": torch.arange(1000.0)}
     save_file(tensors, checkpoint / "model.safetensors")
     for name in files:
         torch.save(tensors, checkpoint / name)
-    write_json(checkpoint / "trainer_state.json", {})
-    if has_manifest:
-        write_manifest(checkpoint)
+    write_json(checkpoint / "trainer_state.json", state)
+    write_manifest(checkpoint)
     return checkpoint
 
 
@@ -66,18 +68,15 @@ def test_a_run_resumes_from_its_newest_whole_checkpoint(tmp_path: Path) -> None:
     assert check_output_dir(tmp_path, "last") == str(tmp_path / "checkpoint-10")
 
 
-@pytest.mark.parametrize("has_manifest", [True, False])
-@pytest.mark.parametrize("name", ["model.safetensors", *STATE])
+@pytest.mark.parametrize("name", ["model.safetensors", "manifest.json", *STATE])
 @pytest.mark.parametrize("damage", [truncate, flip_a_bit, Path.unlink])
 def test_a_damaged_checkpoint_is_skipped_with_the_reason(
-    tmp_path: Path, damage: Callable[[Path], None], name: str, has_manifest: bool
+    tmp_path: Path, damage: Callable[[Path], None], name: str
 ) -> None:
     for step in (3, 6):
-        write_checkpoint(tmp_path, step, has_manifest=has_manifest)
+        write_checkpoint(tmp_path, step)
     assert check_output_dir(tmp_path, "last") == str(tmp_path / "checkpoint-6")
     damage(tmp_path / "checkpoint-6" / name)
-    if damage is flip_a_bit and name == "model.safetensors" and not has_manifest:
-        return  # only a hash can tell
     assert check_output_dir(tmp_path, "last") == str(tmp_path / "checkpoint-3")
     with pytest.raises(UserError, match="checkpoint-6 is no whole checkpoint"):
         check_output_dir(tmp_path, str(tmp_path / "checkpoint-6"))
@@ -86,23 +85,15 @@ def test_a_damaged_checkpoint_is_skipped_with_the_reason(
 def test_no_run_resumes_towards_a_damaged_best_checkpoint(tmp_path: Path) -> None:
     for step in (3, 6, 9):
         best = "elsewhere/checkpoint-6" if step > 3 else None  # the folder was moved
-        write_json(
-            write_checkpoint(tmp_path, step, has_manifest=False) / "trainer_state.json",
-            {"best_model_checkpoint": best},
-        )
-        write_manifest(tmp_path / f"checkpoint-{step}")
+        write_checkpoint(tmp_path, step, state={"best_model_checkpoint": best})
     assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-9"
     truncate(tmp_path / "checkpoint-6" / "model.safetensors")
     assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-3"
 
 
-@pytest.mark.parametrize("has_manifest", [True, False])
-def test_a_checkpoint_of_several_processes_has_all_their_random_states(tmp_path: Path, has_manifest: bool) -> None:
+def test_a_checkpoint_of_several_processes_has_all_their_random_states(tmp_path: Path) -> None:
     ranks = [f"rng_state_{rank}.pth" for rank in range(3)]
-    checkpoint = write_checkpoint(tmp_path, 3, [*STATE[:2], *ranks], has_manifest)
-    (checkpoint / "optimizer.pt").rename(checkpoint / "optimizer.bin")  # as FSDP calls it
-    if has_manifest:
-        write_manifest(checkpoint)
+    checkpoint = write_checkpoint(tmp_path, 3, ["optimizer.bin", "scheduler.pt", *ranks])  # as FSDP calls it
     assert check_output_dir(tmp_path, "last") == str(checkpoint)
     (checkpoint / ranks[1]).unlink()
     with pytest.raises(UserError, match="no whole checkpoint"):
@@ -113,9 +104,7 @@ def test_no_kill_while_checkpoints_are_removed_loses_the_best_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for step in (3, 6, 9):
-        best = {"best_model_checkpoint": f"{tmp_path}/checkpoint-{min(step, 6)}"}
-        write_json(write_checkpoint(tmp_path, step, has_manifest=False) / "trainer_state.json", best)
-        write_manifest(tmp_path / f"checkpoint-{step}")
+        write_checkpoint(tmp_path, step, state={"best_model_checkpoint": f"{tmp_path}/checkpoint-{min(step, 6)}"})
     (tmp_path / "checkpoint-best").mkdir()  # of the user
     unlink, left = Path.unlink, []
 

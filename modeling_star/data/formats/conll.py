@@ -16,7 +16,6 @@ from .conll_layout import (
     DOCUMENT,
     GLOBAL_COLUMNS,
     RANGE_OR_EMPTY_NODE,
-    SENTENCE_END,
     Layout,
     are_tags,
     find_layout,
@@ -96,8 +95,7 @@ def _check(file: DataFile) -> None:
 def _sentences(head: Head, layout: Layout) -> Iterator[Sequence[Sequence[str]]]:
     """The cells of each line of each sentence."""
     separator, width, blank, header, split = layout.separator, layout.width, layout.blank, layout.header, layout.split
-    number, end = layout.number, layout.end
-    has_marks = number is not None or end is not None
+    number = layout.number
     sentence: list[Sequence[str]] = []
     with head.open() as lines:
         for line_number, line in enumerate(lines, 1):
@@ -134,17 +132,11 @@ def _sentences(head: Head, layout: Layout) -> Iterator[Sequence[Sequence[str]]]:
                     )
                 yield list(zip(*parts, strict=True))
                 continue
-            if not has_marks:
-                sentence.append(cells)
-                continue
             if sentence and number is not None and _begins(cells[number], sentence[-1][number]):
                 yield sentence
                 sentence = []
             if number is None or not RANGE_OR_EMPTY_NODE.fullmatch(cells[number]):
                 sentence.append(cells)
-            if end is not None and SENTENCE_END.search(cells[end]) and sentence:
-                yield sentence
-                sentence = []
     if sentence:
         yield sentence
 
@@ -212,8 +204,7 @@ def _has_tags(head: Head) -> bool:
     if layout.split:  # below a header line, `tagging` divides the texts of a table
         return tagged and (layout.header is None or head.ending == ".txt")
     is_long = has_entities and (not head.is_whole or any(line.startswith("#") for line in lines))
-    has_marks = any(map(GLOBAL_COLUMNS.match, lines)) or any(map(SENTENCE_END.search, lines))
-    if not (has_marks or is_long or _has_gaps(head)):
+    if not (any(map(GLOBAL_COLUMNS.match, lines)) or is_long or _has_gaps(head)):
         return False
     if any(" " in word.strip() for word in words):  # texts, unless each has the tag of an entity
         return has_entities

@@ -23,8 +23,6 @@ GLOBAL_COLUMNS = re.compile(r"#\s*global\.columns\s*=\s*(.+)")
 """The line of CoNLL-U Plus that names the columns."""
 RANGE_OR_EMPTY_NODE = re.compile(r"\d+[-.]\d+")
 """The number of a range ("3-4") or an empty node ("5.1") of CoNLL-U, which is no word."""
-SENTENCE_END = re.compile("EndOfSentence|PySBDSegment")
-"""The marks of HIPE's column MISC after the last word of a sentence."""
 DOCUMENT = "-DOCSTART-"
 _COMMENT = re.compile(r"#(\s*(newdoc|newpar)\b|\s*global\.columns|\s+id\s|\s*[\w.:-]+ = )")
 _BLANKS = re.compile(r"[ \t]+")
@@ -69,7 +67,6 @@ class Layout(NamedTuple):
         tags: the index of the tags that are learned without --label_column_name; `None`: there are none.
         kinds: the tags in the first lines.
         number: the index of the words' numbers, which begin again with each sentence or never.
-        end: the index of HIPE's column MISC, if it marks the ends of sentences.
         header: a line that names the columns.
         is_named: whether the file itself names its columns.
         split: where a line is a sentence, the columns with its words and tags; the other indices count in these.
@@ -84,7 +81,6 @@ class Layout(NamedTuple):
     tags: int | None = None
     kinds: frozenset[str] = frozenset()
     number: int | None = None
-    end: int | None = None
     header: str | None = None
     is_named: bool = False
     split: tuple[int, ...] = ()
@@ -212,13 +208,11 @@ def _with_roles(
     tags = _main_tags(columns, [index for index in range(width) if index not in (words, number)], called)
     if is_conllu and not called and tags is not None and entity_names({*columns[tags]} - _UNKNOWN) is None:
         tags = 3
-    marks = [index for index, name in enumerate(names or given or ()) if name == "MISC"]
     layout = layout._replace(
         words=words,
         tags=tags,
         kinds=frozenset() if tags is None else frozenset(columns[tags]) - _UNKNOWN,
         number=number,
-        end=next((index for index in marks if any(map(SENTENCE_END.search, columns[index]))), None),
     )
     if given:
         chosen = {index: name for index, name in enumerate(given) if name != "_"}

@@ -103,7 +103,7 @@ def read(file: DataFile) -> Dataset:
         raise no_rows(path)
     try:
         # datasets does not check the bytes of "utf-8", its default.
-        dataset = load_file("json", lines, file.options, encoding="utf8")
+        dataset = load_file("json", lines, encoding="utf8")
         if not any("timestamp[" in str(kind) for kind in dataset.features.arrow_schema.types):
             return dataset
     except (DatasetsError, ValueError):

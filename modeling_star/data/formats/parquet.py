@@ -25,7 +25,7 @@ def recognise(head: Head, options: Options) -> bool | None:
 
 def read(file: DataFile) -> Dataset:
     """All rows of a file."""
-    rows = load_file("parquet", file.path, file.options)
+    rows = load_file("parquet", file.path)
     try:
         rows.data.validate(full=True)
     except pyarrow.ArrowInvalid:  # bytes that are no text

@@ -208,10 +208,7 @@ def _recognise_rows(items: Sequence[Mapping[str, Any]]) -> JsonFormat | None:
 
 
 def _has_spans(cells: Sequence[Any], name: str) -> bool:
-    """
-    Whether cells are lists of spans: empty lists of doccano's columns alone, objects without a label of known ones
-    alone.
-    """
+    """Whether cells are lists of spans: in known columns alone if without a label, in doccano's alone if empty."""
     lists = [cell for cell in cells if cell is not None]
     if not lists or not all(isinstance(cell, list) and all(map(span_parts, cell)) for cell in lists):
         return False

@@ -35,11 +35,7 @@ NOT_ANNOTATED = "texts that nobody has annotated are omitted"
 
 @dataclass(frozen=True)
 class Span:
-    """
-    A label of the characters `start` to `end`, exclusive, which are `surface` where the file says so.
-
-    Without a label ("") the words are neither learned nor scored.
-    """
+    """A label of the characters `start` to `end`, exclusive, which are `surface` by the file; "" is not learned."""
 
     start: int
     end: int
@@ -49,10 +45,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Document:
-    """
-    A text, named in messages as "row 3"; `spans` is `None` where nobody has annotated it, or where it was rejected,
-    and `words` are those of its words, where the file has them.
-    """
+    """A text, named as "row 3", its spans, `None` where nobody has annotated it, and its words, if given."""
 
     name: str
     text: str
@@ -187,11 +180,7 @@ def _plain(surface: str) -> str:
 
 
 def as_rows(path: Path, file: SpanFile) -> Dataset:
-    """
-    The annotated texts with the columns `tokens` and SPAN_TAGS.
-
-    Spans that end within a word are widened; of overlapping ones the longest is kept. Both are reported.
-    """
+    """The annotated texts as `tokens` and SPAN_TAGS: spans are widened to words, and the longest of several stays."""
     file = resolve_offsets(path, file)
     counts: Counter[str] = Counter()
     tokens, tags, types, unlabelled = [], [], Counter[str](), ""

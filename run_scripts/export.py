@@ -1,8 +1,0 @@
-#!/usr/bin/env python
-"""`modeling-star export` as a script, for `accelerate launch`."""
-
-from modeling_star.commands import run
-
-
-if __name__ == "__main__":
-    run("export")
