@@ -71,20 +71,18 @@ def folder_contents(folder: Path) -> list[str]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:  # of a file too
-        raise UserError(f"--output_dir {folder} cannot be created ({error.strerror}): name another folder.") from None
+        raise UserError(f"The folder {folder} cannot be created ({error.strerror}): name another folder.") from None
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise UserError(f"--output_dir {folder} cannot be written: name another folder, or change its permissions.")
+        raise UserError(f"The folder {folder} cannot be written: name another folder, or change its permissions.")
     paths = (path for path in folder.iterdir() if not path.is_dir() or any(path.iterdir()))
     return sorted(path.name for path in paths if path.name != LOCK)
 
 
 def check_empty(folder: Path, held: list[str], instead: str) -> None:
     """Raise a UserError where there is something in the folder."""
-    if is_finished(folder):
-        raise UserError(f"--output_dir {folder} holds a finished run, and nothing is overwritten: {instead}")
     if held:
-        names = ", ".join(held[:4]) + (", ..." if len(held) > 4 else "")
-        raise UserError(f"--output_dir {folder} holds {names}, and nothing is overwritten: {instead}")
+        found = "a finished run" if is_finished(folder) else listed(held)
+        raise UserError(f"The folder {folder} holds {found}, and nothing is overwritten: {instead}")
 
 
 def check_new(folder: Path) -> None:

@@ -34,23 +34,20 @@ def check_exists(flag: str, name: str | None, kind: Literal["model", "dataset"] 
     if looks_like_path(name):
         raise UserError(f"{flag} {name} does not exist: there is no such folder or file in {Path.cwd()}.{hint}")
     cached = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=name, repo_type=kind) / "snapshots"
-    if constants.HF_HUB_OFFLINE or cached.is_dir():
+    if cached.is_dir() or (constants.HF_HUB_OFFLINE and kind == "dataset"):  # which has a cache of its own too
         return
-    logger.warning(
-        f"{flag} {name} is no folder in {Path.cwd()}: the Hub is asked for it.{hint}"
-    )  # which may take long
+    absent = f"{flag} {name} is no folder in {Path.cwd()}"
+    if constants.HF_HUB_OFFLINE:
+        raise UserError(f"{absent}, and HF_HUB_OFFLINE forbids to ask the Hub: name a folder, or unset it.{hint}")
+    logger.warning(f"{absent}: the Hub is asked for it.{hint}")  # which may take long
     try:
         HfApi().repo_info(name, repo_type=kind, timeout=_SECONDS)
     except (RepositoryNotFoundError, HFValidationError) as error:
-        raise UserError(
-            f"{flag} {name} is no folder in {Path.cwd()}, and the Hub has no such {kind}.{hint}"
-        ) from error
+        raise UserError(f"{absent}, and the Hub has no such {kind}.{hint}") from error
     except HfHubHTTPError:
         return  # a server that does not answer this question may have the files
     except unreachable_errors() as error:
-        raise UserError(
-            f"{flag} {name} is no folder in {Path.cwd()}, and the Hub cannot be reached ({error}).{hint}"
-        ) from error
+        raise UserError(f"{absent}, and the Hub cannot be reached ({error}).{hint}") from error
 
 
 def check_folder(flag: str, name: str) -> None:

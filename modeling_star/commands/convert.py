@@ -12,7 +12,8 @@ check; with other layers or a smaller radius fine-tune it (docs/convert.md).
 """
 
 import argparse
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,45 +44,45 @@ def main() -> None:
     arguments = parser.parse_args()
 
     from ..files import check_new, no_empty_folder
-
-    if arguments.output_dir.exists():  # before the imports, which take seconds
-        try:
-            check_new(arguments.output_dir)
-        except UserError as error:
-            raise SystemExit(f"modeling-star convert: {error}") from None
-
-    from transformers import AutoConfig, AutoTokenizer
-
-    from ..inference.conversion import compare_predictions
-    from ..inference.saved_model import SavedModel
-    from ..loading import check_whole, quiet_transformers
-    from ..models.convert import kept_head
-    from ..models.modeling_encoder import longest_input
     from ..runs.cli_errors import as_user_error, command_messages
-    from ..training.build import check_lexicon
-    from ..training.checkpoints import seal_model
-    from ..training.named_models import as_typed, loading
 
     with ExitStack() as at_the_end:
         at_the_end.enter_context(command_messages("modeling-star convert", arguments.output_dir))
-        at_the_end.enter_context(quiet_transformers(downloads=True))
         with suppress(OSError):  # named by `check_new`
             at_the_end.enter_context(no_empty_folder(arguments.output_dir))
-        check_new(arguments.output_dir)
+        check_new(arguments.output_dir)  # before the imports, which take seconds
+
+        from transformers import AutoConfig, AutoTokenizer
+
+        from ..data.prediction_inputs import read_texts
+        from ..inference.conversion import compare_predictions
+        from ..inference.saved_model import SavedModel
+        from ..loading import check_whole, quiet_transformers
+        from ..models import modeling_window_modernbert
+        from ..models.convert import kept_head
+        from ..models.modeling_encoder import longest_input
+        from ..training.build import check_lexicon
+        from ..training.checkpoints import seal_model
+        from ..training.named_models import as_typed, loading
+
+        at_the_end.enter_context(quiet_transformers(downloads=True))
         check_lexicon(arguments.lexicon)
         with as_user_error(), loading("NAME", arguments.encoder):
             config = AutoConfig.from_pretrained(arguments.encoder, trust_remote_code=False)
             tokenizer = AutoTokenizer.from_pretrained(arguments.encoder)
         saved = None if arguments.check is None else SavedModel.load(arguments.encoder)
-        texts = [] if saved is None else _texts_to_check(arguments.check, saved.task)
         head = kept_head(config.architectures)
-        with as_user_error(), as_typed():
+        with _as_flags(), as_user_error(), as_typed():
+            task = None if saved is None else saved.task
+            options = {"tags": task == "token-classification", "questions": task == "question-answering"}
+            texts = [] if task is None else [text for _, text in read_texts(arguments.check, **options)]
             if config.model_type == "modernbert":
                 unused = [flag for flag in ("max_positions", "lexicon") if getattr(arguments, flag) is not None]
                 unused += ["positions"] * (arguments.positions != "repeated")
                 if unused:
                     raise UserError(f"--{unused[0]} is given, which a ModernBERT does not need or read: omit it.")
-                model = _window_modernbert(arguments, head)
+                window_modernbert = getattr(modeling_window_modernbert, f"WindowModernBert{head}")
+                model = window_modernbert.from_encoder(arguments.encoder, arguments.layers, arguments.radius)
             elif arguments.positions != "repeated" and arguments.max_positions is None:
                 raise UserError("--positions interpolated fills a longer table: add --max_positions 8192")
             else:
@@ -109,16 +110,6 @@ def main() -> None:
     )
 
 
-def _texts_to_check(path: str, task: str) -> list[Any]:
-    from ..data.prediction_inputs import read_texts
-
-    options = {"tags": task == "token-classification", "questions": task == "question-answering"}
-    try:
-        return [text for _, text in read_texts(path, **options)]
-    except UserError as error:  # of `predict`
-        raise UserError(str(error).replace("--file", "--check")) from error
-
-
 def _checked(arguments: argparse.Namespace, config: Any, head: str, model: Any) -> str:
     """A line: how far random texts differ from the encoder, or why they were not compared."""
     from ..inference.conversion import LONGEST, SHORTEST, check_random_texts
@@ -138,6 +129,17 @@ def _checked(arguments: argparse.Namespace, config: Any, head: str, model: Any) 
     return check_random_texts(arguments.encoder, encoder, model, longest)
 
 
+@contextmanager
+def _as_flags() -> Iterator[None]:
+    """Name the flags of this command where others, or fields, are named."""
+    try:
+        yield
+    except UserError as error:
+        message = str(error).replace("max_position_embeddings=", "--max_positions ").replace("--file", "--check")
+        message = message.replace("window_radius=", "--radius ").replace("global_radius=", "--radius ")
+        raise UserError(message) from error
+
+
 def _big(arguments: argparse.Namespace, head: str, tokenizer: Any) -> Any:
     """A BiG-Transformer of an encoder whose block is BERT's."""
     from ..models import modeling_big
@@ -155,10 +157,3 @@ def _big(arguments: argparse.Namespace, head: str, tokenizer: Any) -> Any:
         max_positions=arguments.max_positions,
         positions=arguments.positions,
     )
-
-
-def _window_modernbert(arguments: argparse.Namespace, head: str) -> Any:
-    from ..models import modeling_window_modernbert
-
-    model_class = getattr(modeling_window_modernbert, f"WindowModernBert{head}")
-    return model_class.from_encoder(arguments.encoder, arguments.layers, arguments.radius)

@@ -48,9 +48,6 @@ _MEANT = {
 }
 
 
-_TAGGING = ("min_probability", "n_best")
-
-
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -211,18 +208,12 @@ def predict(arguments: argparse.Namespace, processes: "Processes") -> None:
     output = arguments.output_file
     if output is not None and processes.index == 0:  # another process may come when all is written
         check_output(output)
-    if arguments.file:
-        from ..data.prediction_inputs import data_files
-
-        data_files(arguments.file)
     # Options, files and columns are refused before transformers is imported, which takes seconds.
     model = outline(arguments.model) or load_saved(arguments.model, arguments.trust_remote_code)
     if arguments.file and not arguments.texts and model.takes_pairs:
         arguments.pairs = True
-    options = {
-        name: getattr(arguments, name)
-        for name in ("pairs", "question", "null_threshold", "threshold", "batch_size", "dtype", *_TAGGING)
-    }
+    names = ("pairs", "question", "null_threshold", "threshold", "min_probability", "n_best", "batch_size", "dtype")
+    options = {name: getattr(arguments, name) for name in names}
     predictor = Predictor(model, **options)
     rows, inputs, total = read_rows(model, arguments)
     quiet: AbstractContextManager[None] = nullcontext()
@@ -239,8 +230,7 @@ def predict(arguments: argparse.Namespace, processes: "Processes") -> None:
         by = predict_on_ray
     with quiet, progress_bar(arguments, total, processes.index) as (progress, without_bar):
         if output is not None:
-            names = ("texts", "file", "text_column_name", "column_names")
-            given = {name: getattr(arguments, name) for name in names}
+            given = {name: vars(arguments)[name] for name in ("texts", "file", "text_column_name", "column_names")}
             count = predict_to_file(predictor, rows, output, given, progress, inputs, predict=by)
         else:
             columns = output_columns(predictor, inputs, ".jsonl") if arguments.json else None
@@ -258,9 +248,6 @@ def predict(arguments: argparse.Namespace, processes: "Processes") -> None:
 def load_saved(name: str, trust_remote_code: bool) -> "SavedModel":
     """What is known of a model without its weights."""
     from ..inference.saved_model import SavedModel
-    from ..sources import check_folder
-
-    check_folder("MODEL", name)
     from ..training.named_models import loading  # imports transformers
 
     with loading("MODEL", name):

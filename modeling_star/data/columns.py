@@ -142,7 +142,16 @@ def find_text_column(splits: DatasetDict, text_column_name: str | None = None) -
     known = _called(_TEXTS, texts) or (texts if len(texts) == 1 else [])
     text = text_column_name or _first(splits, known, "--text_column_name")
     check_columns(splits, (text,), "--text_column_name", everywhere=True)
+    if text_column_name is None:
+        show_guess(next(iter(splits)), (text,), example.column_names)
     return text
+
+
+def show_guess(source: object, columns: Sequence[str], present: Sequence[str]) -> None:
+    """Warn where columns are read as texts that have no known name, and others are present."""
+    if len(present) > len(columns) and not are_known(columns):
+        advice = "where these are not the texts, write --text_column_name NAME."
+        logger.warning("%s: texts are read from column %s; %s", source, " and ".join(map(repr, columns)), advice)
 
 
 def find_predicted_columns(
@@ -266,11 +275,6 @@ def is_first_row(names: Iterable[str]) -> bool:
     )
 
 
-def _are_cells(dataset: Dataset) -> bool:
-    """Whether the name of a column is also one of its cells, as the first label of a file without a header line."""
-    return any(name in dataset[name][:_ROWS_COMPARED] for name in dataset.column_names)
-
-
 def listed(splits: DatasetDict) -> str:
     """The columns of the splits, once if they agree."""
     columns = {split: ", ".join(map(repr, dataset.column_names)) for split, dataset in splits.items()}
@@ -315,7 +319,9 @@ def _first(
             f"column of texts, {flag}{other}"
         )
     header = f"`--column_names {without_header}`"
-    if len(example.column_names) == 2 and (is_first_row(example.column_names) or _are_cells(example)):
+    # The first label of a file without a header line comes again.
+    is_cell = any(name in example[name][:_ROWS_COMPARED] for name in example.column_names)
+    if len(example.column_names) == 2 and (is_cell or is_first_row(example.column_names)):
         raise UserError(
             f"The first line, {listed(splits)}, looks like a row. If there is no header line, write {header}"
         )

@@ -49,19 +49,25 @@ def sentences_of(given: Any, name: str, call: str, takes_texts: bool = False) ->
     return sentences
 
 
-def inputs_of(given: Any, task: str, pairs: bool, model: str, numbers: Sequence[int] | None = None) -> list[Text]:
+def inputs_of(
+    given: Any, task: str, pairs: bool, model: str, numbers: Sequence[int] | None = None, with_missing: bool = False
+) -> list[Any]:
     """
-    Texts as a saved model of a task reads them: strings and lists of words, pairs, or questions with their contexts. A
-    table is refused, as a `Predictor` reads its columns; messages name a text by its number, from 1 by default.
+    Texts as a saved model of a task reads them: strings and lists of words, pairs, or questions with their contexts;
+    `with_missing`: `None` for one that is empty, None or NaN. A table is refused, as a `Predictor` reads its columns;
+    messages name a text by its number, from 1 by default.
     """
     if isinstance(given, Mapping) or hasattr(given, "columns"):
         raise UserError(
             f'{_shown(given)} is not a list of texts: write predict(["A text."]), or call the predictor with '
             'columns, predictor({"text": ["A text."]})'
         )
-    checked: list[Text] = []
+    checked: list[Text | None] = []
     for number, text in zip(numbers or itertools.count(1), _list(given, "texts", "predict([{}])"), strict=False):
         sides = [text] if isinstance(text, str) else list(text) if isinstance(text, (list, tuple, np.ndarray)) else []
+        if with_missing and any(_plain(cell) in (None, "") for cell in (pairs and sides) or [text]):
+            checked.append(None)
+            continue
         if not sides and not isinstance(text, (list, np.ndarray)):
             raise UserError(f"Text {number} is {_shown(text)}, and not a text: write a string or a list of words.")
         if wrong := [side for side in sides if not _is_text(side)]:

@@ -6,11 +6,12 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from .columns import ONE_WORD, TAGS, are_known, text_columns
+from .columns import ONE_WORD, TAGS, are_known, show_guess, text_columns
 from .detect import DataFile, detect, is_data, is_span_folder
 from .encodings import HALF_CHARACTER, is_wide, not_utf8, warn_of_halves
 from .files import Options, ending_of, missing_file, open_bytes, reading
@@ -112,6 +113,9 @@ def open_texts(
         words = [name for name in sample.column_names if name.casefold() in ONE_WORD]
         text_column_name = words[0] if len(words) == 1 else None
     columns = text_columns(sample, text_column_name, trained_on, pairs=pairs, contexts=contexts, questions=questions)
+    trained = {trained_on, *map(str.strip, (trained_on or "").split(","))}
+    if text_column_name is None and not trained.issuperset(columns):
+        show_guess(path, columns, sample.column_names)
     keys = _keys_of_sentences(path, sample, columns[0]) if tags and len(columns) == 1 else None
     if keys is not None:
         rows = _sentences_of_words(rows, keys, sample.column_names)
@@ -124,7 +128,7 @@ def open_texts(
         for name in columns
     ]
     separators = [between_words(words) if len(columns) == 2 or contexts else None for words in as_words]
-    make = QuestionContext._make if questions else _pair if pairs else _single
+    make: Callable[[Sequence[Any]], Text] = QuestionContext._make if questions else tuple if pairs else itemgetter(0)
     plain = () if keys is not None or any(as_words) else columns
     return Texts(tuple(sample.column_names), plain, _texts_of_rows(path, rows, columns, separators, make))
 
@@ -138,14 +142,6 @@ def _question_rows(file: DataFile, contexts: bool) -> Any:
     whole = file.read()
     flat = flatten_squad(whole)
     return Dataset.from_dict({"context": flat.unique("context")}) if contexts and flat is not whole else flat
-
-
-def _pair(texts: Sequence[Any]) -> Text:
-    return texts[0], texts[1]
-
-
-def _single(texts: Sequence[Any]) -> Text:
-    return texts[0]
 
 
 def _as_lines(lines: Iterator[tuple[int, Text]]) -> Texts:
@@ -223,13 +219,11 @@ def data_files(paths: Sequence[str]) -> list[str]:
         if path != "-" and not Path(path).exists():
             raise UserError(f"{missing_file(Path(path))} Write --file texts.txt")
         inside = sorted(str(each) for each in Path(path).iterdir() if is_data(each)) if Path(path).is_dir() else [path]
-        if not inside and is_span_folder(Path(path)):
-            inside = [path]
-        if not inside:
+        if not inside and not is_span_folder(Path(path)):
             raise UserError(
                 f"The folder {path} has no data files: name one with .txt, .csv, .jsonl or .parquet files."
             )
-        files += inside
+        files += inside or [path]
     return files
 
 
@@ -262,10 +256,6 @@ def _of_lines(source: str, lines: Iterable[str], pairs: bool) -> Iterator[tuple[
             yield number, (parts[0], parts[1]) if pairs else line
 
 
-def _are_words(cell: Any) -> bool:
-    return isinstance(cell, list) and all(isinstance(word, str) for word in cell)
-
-
 def _without_halves(text: str | list[str]) -> str | list[str]:
     if isinstance(text, list):
         return [HALF_CHARACTER.sub("\ufffd", word) for word in text]
@@ -275,7 +265,7 @@ def _without_halves(text: str | list[str]) -> str | list[str]:
 def _text_of(path: Path, row: int, column: str, cell: Any) -> str | list[str]:
     """A cell as a text or as words; words can be written into a csv cell."""
     words = literal_list(cell) if isinstance(cell, str) else cell
-    if words and _are_words(words):
+    if words and isinstance(words, list) and all(isinstance(word, str) for word in words):
         return words
     if cell is None or cell == [] or isinstance(cell, str):
         return cell or ""

@@ -17,7 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
-from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+from sklearn.metrics import precision_recall_fscore_support
 
 from ..files import write_atomically
 
@@ -109,14 +109,16 @@ def confusion_counts(
     references: Sequence[str], predictions: Sequence[str], names: Sequence[str]
 ) -> tuple[np.ndarray, list[str]]:
     """How often each label, a row, was predicted as each other, a column; the rarest labels share "other (17)"."""
-    if len(names) <= MOST_LABELS:
-        return confusion_matrix(references, predictions, labels=names), list(names)
-    support = Counter(references)
-    frequent = set(sorted(names, key=lambda name: -support[name])[: MOST_LABELS - 1])
-    other = f"other ({len(names) - len(frequent)})"
-    rows = [*(name for name in names if name in frequent), other]
-    truth, guess = ([x if x in frequent else other for x in labels] for labels in (references, predictions))
-    return confusion_matrix(truth, guess, labels=rows), rows
+    rows = list(names)
+    if len(names) > MOST_LABELS:
+        support = Counter(references)
+        frequent = set(sorted(names, key=lambda name: -support[name])[: MOST_LABELS - 1])
+        rows = [*(name for name in names if name in frequent), f"other ({len(names) - len(frequent)})"]
+        references, predictions = (
+            [x if x in frequent else rows[-1] for x in labels] for labels in (references, predictions)
+        )
+    counts = Counter(zip(references, predictions, strict=True))
+    return np.array([[counts[row, column] for column in rows] for row in rows]), rows
 
 
 def summarize_seeds(results: Mapping[int, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

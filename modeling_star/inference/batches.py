@@ -5,10 +5,12 @@ Axes: b rows  n columns
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from ..errors import UserError
 
 
 if TYPE_CHECKING:
@@ -23,6 +25,16 @@ _LONG = 50_000  # tokens of a text that has a warning: 12 kB each at a width of 
 Outputs = Mapping[str, np.ndarray]
 Batch = tuple[list[int], np.ndarray, tuple[np.ndarray, ...]]
 """The rows of a batch, the mask `[b, n]` of their tokens, and what was made of the outputs."""
+
+
+def check_ids(rows: Iterable[Sequence[int]], config: Any) -> None:
+    """Raise a UserError where the embeddings of a model lack a token, as of a tokenizer that is another model's."""
+    count, highest = getattr(config, "vocab_size", None), max((max(ids, default=0) for ids in rows), default=0)
+    if count is not None and highest >= count:
+        raise UserError(
+            f"The tokenizer gives the token id {highest}, and the model embeds {count} tokens: copy the model's own "
+            "tokenizer.json and tokenizer_config.json into its folder."
+        )
 
 
 def run_in_batches(

@@ -16,7 +16,7 @@ from ..data.windows import longest_run, shorten, tokenizing
 from ..data.writing_systems import between_words
 from ..errors import UserError
 from ..version import __version__
-from .batches import Batch, Outputs, run_in_batches
+from .batches import Batch, Outputs, check_ids, run_in_batches
 from .classification import encode_texts, labelled, probabilities
 from .decode import EntityDecoder
 from .output_rows import Prediction
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LEAST = 0.01  # probability of the spans that `n_best` lists
-
+_LOADED = ("tokenizer", "model", "pytorch_model", "_run_model", "_map", "_tagger", "longest_run")
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -47,7 +47,7 @@ class Predictor:
 
     A folder of `modeling-star export` runs in ONNX Runtime, without torch and transformers. On a CPU with compiled
     layers a BERT of transformers, or one of its kin, is computed as a BiG-Transformer of radius 128; `instructions =
-    None` leaves it as it is.
+    None`, at any time, leaves it as it is.
 
     Args:
         model: a folder or Hub name, or `SavedModel.load` of it.
@@ -133,7 +133,7 @@ class Predictor:
 
     @cached_property
     def instructions(self) -> str | None:
-        """Those of compiled layers, such as "avx2"; `None`: PyTorch, which can be set before the model is loaded."""
+        """Those of compiled layers, such as "avx2"; `None`, which can be set: PyTorch."""
         return self._runtime.instructions()
 
     @property
@@ -148,9 +148,15 @@ class Predictor:
         more = ("instructions", "min_probability", "n_best")
         return {"version": __version__, **{name: getattr(self, name) for name in (*names, *more)}}
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """What is loaded with other options is loaded again."""
+        if name in ("instructions", "dtype", "min_probability", "n_best"):
+            for each in _LOADED:
+                vars(self).pop(each, None)
+        super().__setattr__(name, value)
+
     def __getstate__(self) -> dict[str, Any]:
-        loaded = ("tokenizer", "model", "pytorch_model", "_run_model", "_map", "_tagger", "longest_run")
-        state = {name: value for name, value in vars(self).items() if name not in loaded}
+        state = {name: value for name, value in vars(self).items() if name not in _LOADED}
         # A part of the state, so that `datasets` does not take the cached predictions of another model.
         return {**state, "fingerprint": self.fingerprint, "instructions": self.instructions}
 
@@ -233,18 +239,18 @@ class Predictor:
 
     def labels(self, texts: Sequence[Text]) -> list[Any]:
         """
-        The best label of each text, as a column of a table: of several labels those that are predicted, a list, and of
-        a regression the number.
+        The best label of each text, as a column of a table: of several labels those that are predicted, a list, of a
+        regression the number, and `None` of a text, or of one of a pair, that is empty, None or NaN.
 
         Raises:
             UserError: as `predict`; the model is no classifier.
         """
-        found = [predictions for _, predictions in self._predict(self._checked(texts, "text-classification"))]
-        if "value" in self.fields:
-            return [predictions[0]["value"] for predictions in found]
+        rows = self._checked(texts, "text-classification", with_missing=True)
+        predicted = iter(self._predict([text for text in rows if text is not None]))
+        found = [None if text is None else next(predicted)[1] for text in rows]
         if "predicted" in self.fields:
-            return [[each["label"] for each in predictions if each["predicted"]] for predictions in found]
-        return [predictions[0]["label"] for predictions in found]
+            return [each and [entry["label"] for entry in each if entry["predicted"]] for each in found]
+        return [each and each[0]["value" if "value" in self.fields else "label"] for each in found]
 
     def _predict(
         self, texts: Sequence[Text], numbers: Sequence[int] | None = None
@@ -267,11 +273,11 @@ class Predictor:
         self.texts_seen += len(texts)
         return list(zip(plain, found, strict=True))
 
-    def _checked(self, texts: Sequence[Any], task: str) -> list[Any]:
-        """The texts, for a model of this task alone."""
+    def _checked(self, texts: Sequence[Any], task: str, with_missing: bool = False) -> list[Any]:
+        """The texts, for a model of this task alone; see `inputs_of`."""
         if self.saved.task != task:
             raise UserError(f"{self.saved.name} is a model for {self.saved.task}, not {task}: write predict(texts).")
-        return inputs_of(texts, task, self.pairs, self.saved.name)
+        return inputs_of(texts, task, self.pairs, self.saved.name, with_missing=with_missing)
 
     def load(self) -> None:
         """Load tokenizer and weights, which otherwise the first texts do."""
@@ -392,6 +398,7 @@ class Predictor:
         self, columns: Mapping[str, Sequence[Any]], reduce: Callable[[Outputs], tuple[np.ndarray, ...]]
     ) -> Iterator[Batch]:
         """Batches of rows of token ids, see `run_in_batches`; scores that are no numbers are an error."""
+        check_ids(columns["input_ids"], self.saved.config)
         options = (self.tokenizer, self.batch_size, self._run_model)
         for batch in run_in_batches(columns, *options, reduce, self._map):
             if not all(np.isfinite(values).all() for values in batch[-1]):

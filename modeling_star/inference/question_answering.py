@@ -14,6 +14,7 @@ from ..data.question_windows import QuestionWindow, encode_windows
 from ..errors import UserError
 from ..models.heads import eval_mode
 from ..models.modeling_encoder import longest_input
+from .batches import check_ids
 
 
 logger = logging.get_logger(__name__)
@@ -98,6 +99,7 @@ def answer_question(
         limit = min((limit for limit in (requested, longest) if limit is not None), default=None)
         (windows,) = encode_windows([question], [context], tokenizer, limit, options["stride"])
         windows = [window for window in windows if len(window.offsets)]
+        check_ids([window.inputs["input_ids"] for window in windows], model.config)
     logits = []
     with eval_mode(model):
         for window in windows:

@@ -147,7 +147,7 @@ class CharCNN(VocabularyTables):
             return self.features(self.characters[ids], self.traits[ids])
         entries, index = ids.unique(return_inverse=True)
         characters = self.characters[entries]
-        if not characters.any():
+        if not characters.any() and not self.characters.any():  # a batch may be of unknown tokens alone
             logger.warning_once(
                 "char_features=True, and the tokens have no characters: call model.set_vocabulary(tokenizer)."
             )

@@ -96,14 +96,18 @@ def test_a_modernbert_keeps_its_kind(scripts: ScriptRunner, bert: Path, tmp_path
     done = scripts.run("convert_bert.py", tmp_path, tmp_path / "no", "--lexicon", "whole_word")
     assert done.code == 1
     assert "--lexicon" in done.error.splitlines()[-1]
+    done = scripts.run("convert_bert.py", tmp_path, tmp_path / "no", "--radius", "0")
+    assert "--radius 0" in done.error.splitlines()[-1]
+    done = scripts.run("convert_bert.py", tmp_path, tmp_path / "out")
+    assert (done.code, "--output_dir" in done.error) == (1, False)
 
 
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
         ("--layers 0 3", "--layers 0 3"),
-        ("--radius 0", "window_radius"),
-        ("--max_positions 0", "max_position_embeddings"),
+        ("--radius 0", "--radius 0"),
+        ("--max_positions 0", "--max_positions 0"),
         ("--positions interpolated", "--max_positions 8192"),
     ],
 )

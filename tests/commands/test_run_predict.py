@@ -31,7 +31,7 @@ def test_a_tagger_of_characters_reads_a_text_as_it_reads_its_characters(scripts:
     for name in ("all.txt", "all.conll"):
         done = scripts.check("run_predict.py", tmp_path / "run", "--file", tmp_path / name, "--json")
         outputs.append([json.loads(line) for line in done.out.splitlines() if line.startswith("{")])
-    assert outputs[0] == outputs[1]
+    assert [row["found"] for row in outputs[0]] == [row["found"] for row in outputs[1]]
     assert [row["text"] for row in outputs[0]] == [text for text, _, _ in sentences]
     predicted = read_rows(tmp_path / "run" / "report" / "predictions_test.jsonl")
     for row, prediction in zip(outputs[0], predicted, strict=True):

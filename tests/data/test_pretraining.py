@@ -53,6 +53,15 @@ def load_documents(files: dict[str, Any], unit: str = "line", **options: Any) ->
     return load_texts(files, unit, **options)
 
 
+def test_a_column_of_running_text_that_is_guessed_is_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "a.jsonl").write_text('{"Kunde": "Mira Keil", "n": 1}\n')
+    files = {"train": [str(tmp_path / "a.jsonl")]}
+    assert load_documents(files, text_column_name="Kunde").text_column == "Kunde"
+    assert not caplog.records
+    assert load_documents(files).text_column == "Kunde"
+    assert "'Kunde'" in caplog.text
+
+
 def train_of(data: TextData) -> list[str]:
     return list(data.training_texts(None))
 

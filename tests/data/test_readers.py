@@ -346,6 +346,18 @@ def test_the_only_line_of_names_that_may_be_a_text_is_shown(tmp_path: Path, capl
     assert texts_of(tmp_path / "c.csv", column_names=["text"]) == ["Comments", "A film."]
 
 
+def test_a_column_of_texts_that_is_guessed_is_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = written(tmp_path / "a.jsonl", '{"Kunde": "Mira", "n": 3}\n')
+    assert texts_of(path, trained_on="Kunde") == texts_of(path, text_column_name="Kunde") == ["Mira"]
+    pairs = written(tmp_path / "b.jsonl", '{"one": "Mira", "other": "Keil", "n": 3}\n')
+    assert texts_of(pairs, pairs=True, trained_on="one, other") == [("Mira", "Keil")]
+    assert not caplog.records
+    assert texts_of(path, trained_on="Review") == ["Mira"]
+    assert "'Kunde'" in caplog.text
+    assert texts_of(pairs, pairs=True) == [("Mira", "Keil")]
+    assert "'one' and 'other'" in caplog.text
+
+
 def test_repeated_names_of_columns_are_shown(
     load: Callable[..., DatasetDict], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -23,6 +23,7 @@ from modeling_star.evaluation.metrics import entities_in, entity_report
 from modeling_star.evaluation.reports import (
     baseline_lines,
     classes_report,
+    confusion_counts,
     labels_report,
     per_entity_table,
     plot_training_curves,
@@ -93,6 +94,12 @@ def test_classes_are_scored_as_scikit_learn_does_and_counted() -> None:
         "| good | 0 | 2 | 1 |",
         "| fair | 0 | 1 | 0 |",
     ]
+
+
+@pytest.mark.filterwarnings("error")
+def test_one_label_alone_is_counted_without_a_warning() -> None:
+    assert confusion_counts(["a", "a"], ["a", "a"], ["a"])[0].tolist() == [[2]]
+    assert confusion_counts(["a", "b", "a"], ["b", "b", "c"], ["a", "b"])[0].tolist() == [[0, 1], [0, 1]]
 
 
 def test_several_labels_are_scored_each_as_scikit_learn_does() -> None:

@@ -26,7 +26,7 @@ from datasets import Dataset
 from fastapi.testclient import TestClient
 from pyarrow.parquet import read_table
 from real_data import data_folder
-from saved_models import SCHEMES, TEXTS, bert_tokenizer, saved
+from saved_models import SCHEMES, TEXTS, bert_tokenizer, saved, with_vocabulary
 
 import modeling_star
 from modeling_star.commands import predict
@@ -391,6 +391,43 @@ def test_what_is_no_list_of_texts_is_refused(texts: Any, predictor: Predictor) -
         predictor.predict(texts)
 
 
+@pytest.mark.parametrize("nothing", [None, float("nan"), pd.NA, "", []])
+def test_a_column_of_labels_has_none_where_a_text_is_missing(nothing: Any, pairs: Predictor, tmp_path: Path) -> None:
+    predictor = Predictor(model_of_words(tmp_path / "single", "SequenceClassification"))
+    [label] = predictor.labels([TEXT])
+    assert predictor.labels(pd.Series([nothing, TEXT, nothing], dtype=object)) == [None, label, None]
+    assert predictor.labels([nothing]) == [None]
+    [label] = pairs.labels([(TEXT, "a film")])
+    assert pairs.labels([(nothing, TEXT), (TEXT, "a film"), (TEXT, nothing), nothing]) == [None, label, None, None]
+    with pytest.raises(UserError, match="Text 2"):
+        predictor.labels([nothing, 5])
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_token_without_an_embedding_is_an_error(head: str, tmp_path: Path) -> None:
+    larger = train_tokenizer([TEXT, "don't 3.5 bits", "Oslo"], "word", min_frequency=1, vocab_size=60)
+    folder = model_of_words(tmp_path, head)
+    larger.save_pretrained(folder)
+    predictor = Predictor(folder, question="a good" if head[0] == "Q" else None)
+    last = larger.convert_ids_to_tokens(len(larger) - 1)
+    with pytest.raises(UserError, match=str(len(larger) - 1)):
+        predictor.predict([TEXT, f"{TEXT} {last}"])
+    [found] = predictor.predict(["a good"])  # every token has an embedding
+    assert found[1]
+
+
+def test_options_that_are_set_after_a_prediction_take_effect(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "model", "TokenClassification", id2label=dict(enumerate(SCHEMES["iob"])), use_crf=True)
+    predictor = Predictor(with_vocabulary(folder))
+    predictor.predict(TEXTS)
+    predictor.min_probability = 0.01
+    assert found(predictor, TEXTS) == found(Predictor(folder, min_probability=0.01), TEXTS)
+    predictor.n_best = 1
+    assert found(predictor, TEXTS) == found(Predictor(folder, n_best=1), TEXTS)
+    predictor.dtype = "bfloat16"
+    assert found(predictor, TEXTS) == found(Predictor(folder, n_best=1, dtype="bfloat16"), TEXTS)
+
+
 def test_a_model_for_pairs_reads_two_texts_at_a_time(pairs: Predictor) -> None:
     expected = pairs.predict([(TEXT, "a film")])
     assert pairs.predict([[TEXT, "a film"]]) == expected
@@ -509,6 +546,8 @@ def test_a_plain_bert_is_computed_by_compiled_layers(
         without_score = [[{**entry, "score": 0} for entry in entries] for entries in (own, theirs)]
         assert without_score[0] == without_score[1]
         assert [x["score"] for x in own] == pytest.approx([x["score"] for x in theirs], abs=1e-4)
+    predictor.instructions = None
+    assert predictor.predict(texts) == expected
     if head == "TokenClassification":
         tagger = transformers.pipeline("ner", str(tmp_path), aggregation_strategy="first", device="cpu")
         stock = [[(x["entity_group"], x["start"], x["end"]) for x in tagger(text)] for text in texts]

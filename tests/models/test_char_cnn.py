@@ -3,6 +3,7 @@
 import copy
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 import modeling_star
 from modeling_star.data.tokenizers import train_tokenizer
+from modeling_star.models import char_cnn
 from modeling_star.models.char_cnn import TRAITS, CharCNN, spelled, tabulate_characters, traits_of
 from modeling_star.models.token_layout import TokenLayout
 from modeling_star.models.vocabulary import Vocabulary
@@ -209,6 +211,17 @@ def test_an_added_word_has_characters_and_an_unknown_one_has_none() -> None:
     none, kyoto = features_of(model).token_features(torch.tensor([tokenizer.unk_token_id, 7]))
     assert not none.any()
     assert kyoto.any()
+
+
+@pytest.mark.parametrize("has_vocabulary", [True, False])
+def test_tokens_without_characters_are_warned_about_without_a_vocabulary_alone(
+    has_vocabulary: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer, warned = word_tokenizer("we ##ll"), Mock()
+    monkeypatch.setattr(char_cnn.logger, "warning_once", warned)
+    model = model_with_characters(tokenizer=tokenizer if has_vocabulary else None)
+    features_of(model).token_features(torch.tensor([tokenizer.unk_token_id]))
+    assert warned.called != has_vocabulary
 
 
 def test_a_tokenizer_larger_than_the_model_is_an_error() -> None:

@@ -144,6 +144,18 @@ def test_a_name_that_the_hub_does_not_have_is_refused_after_one_question(
     assert (nearest or "") in str(refused.value)
 
 
+def test_a_name_that_is_neither_here_nor_cached_is_refused_offline(
+    asked: Mock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match=r"MODEL outputs/reviws is no folder .* Did you mean outputs/reviews\?"):
+        check_exists("MODEL", "outputs/reviws")
+    with pytest.raises(UserError, match="bert-base-cased is no folder"):
+        check_exists("MODEL", "bert-base-cased")
+    check_exists("--dataset_name", "reviws", "dataset")
+    asked.assert_not_called()
+
+
 @pytest.mark.parametrize("name", ["bert-base-cased", "google/bert-mini", "a/star-v1.1", "mines", "outputs/tagge"])
 def test_names_of_the_hub_are_used_whatever_they_resemble(asked: Mock, name: str) -> None:
     check_exists("MODEL", name)
