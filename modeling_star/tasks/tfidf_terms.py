@@ -72,9 +72,10 @@ def _settings(
 ) -> tuple[bool, float]:
     """`sublinear` and the strength with the least loss on held-out folds, of equal ones the largest strength."""
     order = np.random.default_rng(0).permutation(counts.shape[0])[:_MOST_VALIDATED]
-    fold = np.arange(len(order)) % min(FOLDS, len(order))
+    folds = min(FOLDS, len(order))
+    fold = np.arange(len(order)) % folds
     losses: dict[tuple[bool, float], float] = {}
-    for number in range(min(FOLDS, -(-_ENOUGH_HELD_OUT * FOLDS // len(order)))):
+    for number in range(min(folds, -(-_ENOUGH_HELD_OUT * FOLDS // len(order)))):
         train, held_out = order[fold != number], order[fold == number]
         is_term, idf = _idf(counts[train])
         if not is_term.any():

@@ -81,6 +81,14 @@ def test_cross_validation_chooses_the_settings_with_the_least_loss_on_held_out_t
     assert loss < min(losses) + 0.3 * (max(losses) - min(losses))
 
 
+@pytest.mark.parametrize("count", [3, 4])
+def test_terms_are_fitted_to_fewer_texts_than_folds(count: int) -> None:
+    rows = [np.array([5, 6 + number % 2]) for number in range(count - 1)] + [np.array([6, 7])]
+    terms = fit_terms(rows, np.arange(count) % 2, 2, 1)
+    assert terms is not None
+    assert terms.weight.isfinite().all()
+
+
 def test_several_labels_have_a_regression_each() -> None:
     (train, classes), (validation, expected) = some_texts(90, 0, 3), some_texts(30, 1, 3)
 
