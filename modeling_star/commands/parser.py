@@ -74,13 +74,9 @@ DEFAULTS: dict[str, Any] = {
     "label_names": ["labels"],  # of a model for question answering Trainer would take start_positions
 }
 FRESH_LEARNING_RATE = 5e-4
-# Of --pretrained, chosen on validation splits (experiments/pages/pretrained.md).
-PRETRAINED: dict[str, Any] = {
-    "learning_rate": 2e-4,
-    "per_device_train_batch_size": 32,
-    "warmup_steps": 0.1,
-    "train_sampling_strategy": "group_by_length",
-}
+# Of --pretrained, for sentences and for whole documents: of long texts fewer are in a batch.
+PRETRAINED: dict[str, Any] = {"learning_rate": 1e-4, "per_device_train_batch_size": 32, "warmup_steps": 0.1}
+TOKENS_OF_PRETRAINED = 4096
 
 _USUAL = {"per_device_train_batch_size": 8, "warmup_steps": 0}  # in the help
 TRAINING_HELP = """
@@ -90,7 +86,7 @@ training:
   --output_dir DIR                     output folder (default: outputs/SCRIPT)
   --do_train --do_eval --do_predict    do only these (default: everything there is data for)
   --num_train_epochs N                 passes over the training data (default: 3)
-  --learning_rate X                    peak (default: 0.0005 for a new model, 0.0002 with --pretrained, 5e-05 for a
+  --learning_rate X                    peak (default: 0.0005 for a new model, 0.0001 with --pretrained, 5e-05 for a
                                        saved one)
   --per_device_train_batch_size N      examples per process and step (default: {per_device_train_batch_size})
   --gradient_accumulation_steps N      steps per update (default: 1)
@@ -337,10 +333,12 @@ def _defaults(given: Mapping[str, Any], known: set[str], of_script: Mapping[str,
     # Several processes on a CPU communicate by gloo, and memory is pinned only for a device.
     has_accelerator = torch.accelerator.is_available()
     defaults |= {"dataloader_pin_memory": has_accelerator, "use_cpu": not has_accelerator}
-    if not has_accelerator and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if not has_accelerator and processes > 1:
         defaults["ddp_backend"] = "gloo"
     if "pretrained" in given:
         defaults |= PRETRAINED
+        defaults |= {"max_tokens_per_batch": TOKENS_OF_PRETRAINED} if processes == 1 else {}
     elif "model_name_or_path" not in given:
         defaults["learning_rate"] = FRESH_LEARNING_RATE
     has_training_data = "train_file" not in known or bool({"train_file", "dataset_name"} & given.keys())
