@@ -12,6 +12,7 @@ check; with other layers or a smaller radius fine-tune it (docs/convert.md).
 """
 
 import argparse
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -136,6 +137,7 @@ def _as_flags() -> Iterator[None]:
         yield
     except UserError as error:
         message = str(error).replace("max_position_embeddings=", "--max_positions ").replace("--file", "--check")
+        message = re.sub(r"Name it: `--text_column_name.*", "Rename that of the texts: text", message)
         message = message.replace("window_radius=", "--radius ").replace("global_radius=", "--radius ")
         raise UserError(message) from error
 
