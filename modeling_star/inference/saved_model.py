@@ -71,7 +71,10 @@ class SavedModel:
         architecture = (config.architectures or [""])[0]
         task = next((task for ending, task in _TASKS.items() if architecture.endswith(ending)), None)
         if task is None:
-            raise UserError(f"{name} is a {architecture}, which tags, classifies or answers nothing.")
+            raise UserError(
+                f"{name} is a {architecture}, which has no head that predicts labels or answers: fine-tune it first, "
+                f"modeling-star classify --pretrained {name} --train_file train.csv"
+            )
         if onnx is not None and task == "question-answering":
             raise UserError(
                 f"{name} is an exported model for questions, whose windows need PyTorch: name the folder of its "

@@ -140,7 +140,7 @@ class LinearModel:
         gain, error = self.gain = _mean_and_error(log_losses(linear, expected) - loss)
         more, error_of_more = _mean_and_error(log_losses(encoder / self.terms.temperature, expected) - loss)
         scores = f"validation {self.metric} {self.score(both):.3f} with it, {self.score(linear):.3f} without"
-        cost = f"the log loss is less by {gain:.3f} ± {error:.3f}; {seconds:.0f} s, TF-IDF {self.seconds:.1f} s"
+        cost = f"the log loss changes by {-gain:+.3f} ± {error:.3f}; {seconds:.0f} s, TF-IDF {self.seconds:.1f} s"
         logger.info(f"share of TF-IDF {self.terms.share:.2f}, encoder alone: {self.metric} {self.score(encoder):.3f}.")
         if self.is_asked or gain > error:
             self.closing = f"The encoder is in the ensemble: {scores}, {cost}"
