@@ -49,6 +49,7 @@ NOT_RUN = {
     "python -m modeling_star.files FOLDER": "a placeholder; tests/test_loading.py accepts edited files",
     "python -m modeling_star.kernels.cpu": "the runner takes no modules; tests/models/test_compiled.py compiles",
     "modeling-star push outputs/reviews yourname/star-reviews --private": "uploads; tests/commands/test_hub.py does",
+    "modeling-star predict NAME": "a placeholder; docs/convert.md predicts with a named one",
     "modeling-star demo": "serves until it is stopped; tests/real/test_demo.py clicks in its page",
     "modeling-star predict outputs/tagger --file shards/ --output_file entities.jsonl --ray": "tests/real/test_ray.py",
     "uvicorn": "serves until it is stopped; tests/real/test_service.py calls it",
