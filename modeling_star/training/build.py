@@ -345,6 +345,8 @@ def _classes(head: str, model_type: str) -> tuple[PreTrainedConfig, type[PreTrai
 def pretrained_model(task: Task) -> tuple[PreTrainedModel, set[str]]:
     """The encoder of --pretrained, converted with a new head, and the head's names."""
     arguments, overrides = task.model_args, parse_overrides(task.model_args.config_overrides)
+    if arguments.freeze_embeddings:
+        overrides["freeze_embeddings"] = True
     name, hub = str(arguments.pretrained), {"revision": arguments.model_revision}
     with loading("--pretrained", name):
         config = AutoConfig.from_pretrained(name, **hub)

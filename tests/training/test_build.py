@@ -211,8 +211,13 @@ def test_a_pretrained_encoder_is_converted_with_a_new_head(
 
 def test_a_pretrained_encoder_reads_what_the_arguments_say(built: Callable[..., Any], encoder: Path) -> None:
     _, _, model = built(
-        ClassificationTask, f"--pretrained={encoder}", "--config_overrides=window_radius=2", "--max_seq_length=100"
+        ClassificationTask,
+        f"--pretrained={encoder}",
+        "--config_overrides=window_radius=2",
+        "--max_seq_length=100",
+        "--freeze_embeddings",
     )
+    assert not any(each.requires_grad for each in model.get_input_embeddings().parameters())
     assert (model.config.window_radius, model.config.max_position_embeddings) == (2, 100)
 
 
