@@ -327,9 +327,10 @@ def _first(
         )
     if len(example.column_names) == 1 and flag == "--label_column_name":
         raise UserError(f"There is no other column than {listed(splits)}. Add a column of labels, such as 'label'.")
+    kind = "texts" if flag == "--text_column_name" else "labels"
     raise UserError(
-        f"No column of {listed(splits)} has a known name. Name it{suggested(example, flag, used, pairs)}; without a "
-        f"header line, name all: {header}"
+        f"No column of {listed(splits)} has a known name of {kind}. Name it{suggested(example, flag, used, pairs)}; "
+        f"without a header line, name all: {header}"
     )
 
 

@@ -45,7 +45,8 @@ def compiled(model: Model, dtype: Literal["bfloat16"] | None = None) -> Model:
 
     Args:
         model: any model of this package or of transformers; of one in training mode, the copy is in evaluation mode.
-        dtype: numbers of the layers: "bfloat16" where the processor has AMX or AVX512_BF16; `None`: as their weights.
+        dtype: numbers of the layers: "bfloat16" where the processor has AMX, or AVX512_BF16 of AMD; `None`: as their
+            weights.
     """
     # Tensors that hooks compute, as in torch.nn.utils.prune, are copied by no deepcopy.
     of_hooks = (x for module in model.modules() for x in vars(module).values() if isinstance(x, Tensor))

@@ -28,6 +28,7 @@ FAMILIES = {
     "disan": "DiSAN ([Shen et al., 2018](https://arxiv.org/abs/1709.04696))",
     "bilstm": "BiLSTM ([Hochreiter and Schmidhuber, 1997](https://doi.org/10.1162/neco.1997.9.8.1735))",
     "window_modernbert": "ModernBERT with windows ([Warner et al., 2024](https://arxiv.org/abs/2412.13663))",
+    "tfidf": "linear model of TF-IDF",
     "bert": "BERT ([Devlin et al., 2019](https://arxiv.org/abs/1810.04805))",
 }
 _VERSIONS = ("modeling-star", "transformers", "torch", "tokenizers", "datasets")

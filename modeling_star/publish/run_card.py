@@ -26,8 +26,9 @@ CONTEXT_CHARACTERS = 1000  # of the context of a question
 
 def run_card(task: Task, trainer: StarTrainer, results: dict[str, Any], sections: dict[str, str]) -> CardContent:
     """The content of the model card of a run, with what was measured in it."""
-    options, arguments, training = task.data_args, task.model_args, trainer.args
+    options, training = task.data_args, trainer.args
     config = trainer.model.config
+    is_linear = getattr(config, "tfidf_alone", False)
     limit = CONTEXT_CHARACTERS if task.pipeline == "question-answering" else EXAMPLE_CHARACTERS
     file = options.train_file or options.test_file or "data"
     time = {"training time (s)": results.get("train_runtime")}
@@ -35,7 +36,7 @@ def run_card(task: Task, trainer: StarTrainer, results: dict[str, Any], sections
         time = {"resumed from": Path(training.resume_from_checkpoint).name}
     return CardContent(
         model_name=(training.hub_model_id or Path(training.output_dir).resolve().name).split("/")[-1],
-        model_type=config.model_type,
+        model_type="tfidf" if is_linear else config.model_type,
         task=task.pipeline,
         dataset_name=options.dataset_title
         or shown_path(options.dataset_name or "")
@@ -47,27 +48,13 @@ def run_card(task: Task, trainer: StarTrainer, results: dict[str, Any], sections
         command=shown_command(task.run_args.typed, training.world_size),
         hyperparameters={
             "parameters": results.get("parameters"),
-            "embeddings": _embeddings_of(arguments),
-            "hidden size, layers": ", ".join(
-                str(getattr(config, n, "?")) for n in ("hidden_size", "num_hidden_layers")
-            ),
             **_extras_of(config),
-            "learning rate": training.learning_rate,
-            **_separate_rates(task.run_args),
-            "epochs": round(trainer.state.epoch or 0, 2),
-            "examples per update": training.train_batch_size
-            * training.gradient_accumulation_steps
-            * training.world_size,
-            "processes": training.world_size,
-            "warm-up": training.warmup_steps,
-            "weight decay": training.weight_decay,
-            "schedule": getattr(training.lr_scheduler_type, "value", training.lr_scheduler_type),
-            **({"checkpoints averaged": trainer.averaged} if trainer.averaged else {}),
+            **({} if is_linear else _settings(task, trainer)),
             **time,
             **task.card_settings(trainer),
         },
         dataset_id=options.dataset_name,
-        base_model=arguments.source,
+        base_model=task.model_args.source,
         examples=[shortened(example, limit) for example in task.example_texts()] if options.card_examples else (),
         is_pair=task.needs_types,
         mask_token=trainer.processing_class.mask_token or "[MASK]",
@@ -83,6 +70,24 @@ def run_card(task: Task, trainer: StarTrainer, results: dict[str, Any], sections
         },
         repo_id=training.hub_model_id,
     )
+
+
+def _settings(task: Task, trainer: StarTrainer) -> dict[str, Any]:
+    """Rows of the card on an encoder and its training."""
+    training, config = trainer.args, trainer.model.config
+    return {
+        "embeddings": _embeddings_of(task.model_args),
+        "hidden size, layers": ", ".join(str(getattr(config, n, "?")) for n in ("hidden_size", "num_hidden_layers")),
+        "learning rate": training.learning_rate,
+        **_separate_rates(task.run_args),
+        "epochs": round(trainer.state.epoch or 0, 2),
+        "examples per update": training.train_batch_size * training.gradient_accumulation_steps * training.world_size,
+        "processes": training.world_size,
+        "warm-up": training.warmup_steps,
+        "weight decay": training.weight_decay,
+        "schedule": getattr(training.lr_scheduler_type, "value", training.lr_scheduler_type),
+        **({"checkpoints averaged": trainer.averaged} if trainer.averaged else {}),
+    }
 
 
 def shortened(example: str | tuple[str, ...], limit: int = EXAMPLE_CHARACTERS) -> str | tuple[str, ...]:
@@ -108,7 +113,7 @@ def _extras_of(config: PreTrainedConfig) -> dict[str, str]:
     if getattr(config, "ngram_buckets", 0):
         extras["n-grams"] = f"up to {config.max_ngram_length} tokens, {config.ngram_buckets:,} buckets"
     if getattr(config, "tfidf_terms", 0):
-        extras["vote"] = f"TF-IDF of {config.tfidf_terms:,} terms, up to {config.tfidf_max_length} tokens each"
+        extras["TF-IDF"] = f"{config.tfidf_terms:,} terms, up to {config.tfidf_max_length} tokens each"
     if getattr(config, "char_features", False):
         extras["character features"] = f"{config.char_num_filters} wide"
     if getattr(config, "word_vector_size", 0):

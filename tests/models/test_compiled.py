@@ -808,6 +808,17 @@ def test_a_limit_of_onednn_excludes_instructions(limit: str, best: int, monkeypa
     assert cpu.level(limit) == list(cpu.LEVELS)[best]
 
 
+def test_intel_computes_in_bfloat16_with_amx_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    for vendor, flags, level in (
+        ("GenuineIntel", cpu.LEVELS["avx512bf16"][1], "avx512"),
+        ("AuthenticAMD", cpu.LEVELS["avx512bf16"][1], "avx512bf16"),
+        ("GenuineIntel", cpu.LEVELS["amx"][1] | cpu.LEVELS["avx512"][1], "amx"),
+    ):
+        monkeypatch.setattr(cpu, "_processor_flags", lambda has=flags | {vendor}: has)
+        assert cpu.level() == level
+
+
 @pytest.mark.parametrize("kind", [StarTransformerLayer, nn.Linear])
 def test_a_forward_that_replaces_that_of_a_class_is_noticed(
     kind: Any, fast: Callable[..., PreTrainedModel], monkeypatch: pytest.MonkeyPatch
