@@ -77,6 +77,8 @@ FRESH_LEARNING_RATE = 5e-4
 # Of --pretrained, for sentences and for whole documents: of long texts fewer are in a batch.
 PRETRAINED: dict[str, Any] = {"learning_rate": 1e-4, "per_device_train_batch_size": 32, "warmup_steps": 0.1}
 TOKENS_OF_PRETRAINED = 4096
+# Three epochs of 200 texts, 21 updates, train little (experiments/pages/pretrained.md).
+UPDATES_OF_PRETRAINED = 100
 
 _USUAL = {"per_device_train_batch_size": 8, "warmup_steps": 0}  # in the help
 TRAINING_HELP = """
@@ -322,6 +324,12 @@ def from_values(
             group.takes_last = True
         if isinstance(group, RunArguments) and given.get("save_total_limit") is not None:
             group.keeps_checkpoints = True
+        if (
+            isinstance(group, RunArguments)
+            and "pretrained" in given
+            and not {"num_train_epochs", "max_steps"} & {*given}
+        ):
+            group.fewest_updates = UPDATES_OF_PRETRAINED
     return (*parsed, training)
 
 

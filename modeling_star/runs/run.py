@@ -267,7 +267,8 @@ def make_trainer(
     # Rows without labels cannot choose the best model; blocks get theirs when they are masked.
     if validation is not None and "labels" not in getattr(validation, "column_names", ["labels"]):
         validation = None
-    training = settle_training(training, run_args, task.metrics, model, validation is not None)
+    count = len(features["train"]) if "train" in features else 0
+    training = settle_training(training, run_args, task.metrics, model, count, validation is not None)
     rates = separate_rates(task, training, model)  # before a trainer adds what is not pretrained
     loss = loss_of(task, model, training)
     with as_user_error(RuntimeError):  # --report_to a package that is not installed, or the Hub refuses

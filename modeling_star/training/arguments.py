@@ -239,6 +239,8 @@ class RunArguments:
     takes_last = False
     # Whether the user wrote --save_total_limit; without it the checkpoints are removed when the run is finished.
     keeps_checkpoints = False
+    # With so many updates at least, where the user sets neither epochs nor steps of --pretrained.
+    fewest_updates = 0
     typed: ClassVar[Sequence[str]] = ()
     """The command line of a command of this package, for the card; nothing where another program trains."""
 

@@ -362,7 +362,8 @@ def pretrained_model(task: Task) -> tuple[PreTrainedModel, set[str]]:
             field: defaults[field] for field in ("use_crf", "crf_constraints") if field in defaults
         }
         longest = max(longest_input(config) or 0, task.data_args.max_seq_length or 0)
-        fields = {"max_positions": longest, **of_crf, **overrides}
+        # Without a pooler that has learned to read the first token; encoders of sentences are trained with the mean.
+        fields = {"max_positions": longest, "pooling": "mean", **of_crf, **overrides}
     check_overrides(model_class.config_class(), overrides)
     with as_typed():
         model = model_class.from_encoder(source, arguments.layers, **fields, **task.labels)

@@ -1,5 +1,7 @@
 """The training arguments of a run, final: which score chooses the best model, and which checkpoints are kept."""
 
+import logging
+import math
 from copy import copy
 from typing import Protocol
 
@@ -12,6 +14,10 @@ from ..models.modeling_encoder import EncoderPreTrainedModel
 from .arguments import RunArguments
 
 
+logger = logging.getLogger(__name__)
+
+# Of few rows.
+MOST_EPOCHS = 20
 _BY_SCORE = (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)
 
 
@@ -30,9 +36,13 @@ def settle_training(
     run_args: RunArguments,
     metrics: Metrics,
     model: PreTrainedModel,
+    rows: int,
     has_validation: bool,
 ) -> TrainingArguments:
-    """The training arguments of a run, final: which score chooses the best model, what is kept, how processes work."""
+    """
+    The training arguments of a run, final: which score chooses the best model, what is kept, how processes work, and
+    how many epochs of so many rows.
+    """
     settled = copy(training)  # dataclasses.replace would choose by the loss for some flags (seen in 5.23)
     settled.logging_nan_inf_filter = False  # it would replace NaN by the mean of other losses
     if run_args.max_tokens_per_batch is not None:
@@ -41,6 +51,12 @@ def settle_training(
         settled.eval_strategy = "no"
     if isinstance(model, EncoderPreTrainedModel) and settled.ddp_find_unused_parameters is None:
         settled.ddp_find_unused_parameters = False  # these models have none
+    if training.do_train and run_args.fewest_updates:
+        of_update = settled.train_batch_size * settled.gradient_accumulation_steps * settled.world_size
+        epochs = min(math.ceil(run_args.fewest_updates * of_update / rows), MOST_EPOCHS)
+        if epochs > settled.num_train_epochs:
+            settled.num_train_epochs = epochs
+            logger.info(f"{epochs} epochs of {rows:,} rows: fewer are few updates (--num_train_epochs).")
     if training.do_train:
         _choose_best(settled, run_args, metrics)
     if run_args.average_checkpoints:

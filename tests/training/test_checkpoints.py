@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from task_samples import TINY, Parsed, flags, trainer_of
 from transformers import TrainingArguments
 
+from modeling_star.commands.parser import from_values
 from modeling_star.errors import UserError
 from modeling_star.evaluation.task_metrics import metrics_for
 from modeling_star.files import write_json
@@ -237,13 +238,34 @@ def settled(
     name: str = "tagging",
     labels: tuple[str, ...] = ("O", "B-PER"),
     has_validation: bool = True,
+    rows: int = 100,
 ) -> TrainingArguments:
     """The final arguments, for a task with these metrics."""
     metrics, model = metrics_for(name, labels), torch.nn.Linear(1, 1)
     before = training.to_dict()
-    final = settle_training(training, run or flags.RunArguments(), metrics, model, has_validation)  # type: ignore[arg-type]
+    final = settle_training(training, run or flags.RunArguments(), metrics, model, rows, has_validation)  # type: ignore[arg-type]
     assert training.to_dict() == before, "the arguments of the user are not changed"
     return final
+
+
+@pytest.mark.parametrize(
+    ("given", "rows", "epochs"),
+    [
+        ({}, 20, 3),
+        ({"pretrained": "NAME"}, 1400, 3),
+        ({"pretrained": "NAME"}, 200, 16),  # 100 updates of 32 texts
+        ({"pretrained": "NAME", "gradient_accumulation_steps": 2}, 320, 20),
+        ({"pretrained": "NAME"}, 20, 20),
+        ({"pretrained": "NAME", "num_train_epochs": 3}, 20, 3),
+        ({"pretrained": "NAME", "max_steps": 4}, 20, 3),
+    ],
+)
+def test_few_rows_pass_more_often_through_a_pretrained_encoder(
+    given: dict[str, Any], rows: int, epochs: int, tmp_path: Path
+) -> None:
+    groups = (flags.TaggingModelArguments, flags.TaggingArguments, flags.LabelRunArguments)
+    *_, run, training = from_values(groups, {"train_file": "train.jsonl", "output_dir": str(tmp_path), **given})
+    assert settled(training, run, rows=rows).num_train_epochs == epochs
 
 
 @pytest.mark.parametrize(
