@@ -552,7 +552,7 @@ def served(title: str, place: str, train: Callable[[Job], None] | None, load: Ca
 
 
 ALL = "texts entities tags"
-PRETRAINED = ["--pretrained", "START", "--bf16", "true"]
+PRETRAINED = ["--pretrained", "START"]
 SYSTEMS = {
     "sklearn": System("scikit-learn TF-IDF", "sklearn", train_sklearn, load_sklearn, seeds=False),
     "fasttext": System("fastText", "fasttext", train_fasttext, load_fasttext),

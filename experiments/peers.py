@@ -316,7 +316,9 @@ whose lines are runs of `experiments/peers.py`.
 
 Seconds are CPU time, of several passes the median: other jobs shared the machine. Start is the time from the start of
 the process to the first label; memory is the process's peak, and size that of the saved files. A system is **bold**
-where no other is both faster and better. Intervals (95 %) are a paired bootstrap over test rows and seeds.
+where no other is both faster and better. Intervals (95 %) are a paired bootstrap over test rows and seeds. The
+processor is {processor}; seconds in *italics* are of another, whose single core is about as fast in float32, and slower
+in bfloat16.
 """
 SERVING = """## One fine-tuned MiniLM in several runtimes
 
@@ -337,11 +339,13 @@ text with cold weights, since the other systems ran in between; and batches of r
 def sections(stored: dict[str, dict[str, Any]]) -> Iterator[str]:
     """The page."""
     runs = grouped(stored)
-    yield HEADING
+    usual = statistics.mode(row["environment"]["processor"] for row in stored.values())
+    yield HEADING.format(processor=usual)
     yield "![Score over texts per second](../pictures/results_peers.png)\n"
     for name, systems in runs.items():
         yield f"## {set_title(name)}\n"
-        yield costs(name, {system: rows for system, rows in systems.items() if system not in ONLY_SERVED}) + "\n"
+        shown = {system: rows for system, rows in systems.items() if system not in ONLY_SERVED}
+        yield costs(name, shown, usual) + "\n"
     yield SERVING
     for name in [name for name, systems in runs.items() if len(systems.keys() & {*SERVED}) > 1]:
         yield f"### {set_title(name)}\n"
@@ -393,8 +397,8 @@ def frontier(systems: dict[str, list[dict[str, Any]]]) -> list[str]:
     return found
 
 
-def costs(name: str, systems: dict[str, list[dict[str, Any]]]) -> str:
-    """A row for each system: score, difference to the first of ours, costs."""
+def costs(name: str, systems: dict[str, list[dict[str, Any]]], processor: str) -> str:
+    """A row for each system: score, difference to the first of ours, costs; in italics not of this processor."""
     ours = next((x for x in OURS if x in systems), None)
     table, best = [], frontier(systems)
     for system, rows in systems.items():
@@ -407,15 +411,12 @@ def costs(name: str, systems: dict[str, list[dict[str, Any]]]) -> str:
         # with the fine-tuning, where the system is another runtime
         parts = [rows, systems.get(SYSTEMS[system].base or "", [])]
         seconds = sum(statistics.fmean(row["training_seconds"]["cpu"] for row in part) for part in parts if part)
-        table.append(
-            [
-                f"**{title}**" if system in best else title,
-                f"{100 * mean(rows, 'test'):.1f}" + (f" ({len(rows)} seeds)" if len(rows) > 1 else ""),
-                *(minus, f"{seconds:,.0f}", f"{mean(rows, 'texts_per_second'):,.0f}"),
-                *(f"{mean(rows, 'first_seconds'):.1f}", f"{mean(rows, 'megabytes'):,.0f}"),
-                f"{mean(rows, 'megabytes_of_files'):,.1f}",
-            ]
-        )
+        score = f"{100 * mean(rows, 'test'):.1f}" + (f" ({len(rows)} seeds)" if len(rows) > 1 else "")
+        times = [f"{seconds:,.0f}", f"{mean(rows, 'texts_per_second'):,.0f}", f"{mean(rows, 'first_seconds'):.1f}"]
+        if any(row["environment"]["processor"] != processor for row in rows):
+            times = [f"*{time}*" for time in times]
+        sizes = [f"{mean(rows, 'megabytes'):,.0f}", f"{mean(rows, 'megabytes_of_files'):,.1f}"]
+        table.append([f"**{title}**" if system in best else title, score, minus, *times, *sizes])
     unit = "texts/s" if SETS[name.partition("@")[0]][2] == "texts" else "sentences/s"
     against = f"minus {SYSTEMS[ours].title}" if ours else ""
     return markdown_table(["", "score", against, "training, s", unit, "start, s", "memory, MB", "size, MB"], table)

@@ -189,9 +189,10 @@ def _fit(task: Task, rows: Rows, labels: np.ndarray, like: TfidfTerms | None = N
     if labels.ndim > 1 or len(np.unique(labels)) > 1:
         terms = fit_terms(rows, labels, len(names), longest, by_class, like)
     if terms is None:
+        is_needed = task.data_args.tfidf_vote is not False
         raise UserError(
             f"TF-IDF cannot be fitted to {column!r}: no word is in two training texts, but not in all, or there is "
-            "only one class. To train an encoder without it, write --tfidf_vote false"
+            "only one class." + is_needed * " To train an encoder without it, write --tfidf_vote false"
         )
     return terms
 

@@ -203,7 +203,8 @@ def test_tfidf_classifies_alone(
     folder, results = result_of("alone", rows_of("text") * (rows // 60), "--learning_rate=0", *given)
     assert json.loads((folder / "config.json").read_text())["tfidf_alone"]
     assert results["test_accuracy"] == 1.0
-    assert (folder / "README.md").is_file()
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert ("TF-IDF" in card, "Star-Transformer" in card, "learning rate |" in card) == (True, False, False)
     assert ("train_loss" in results) == (rows > 60)
     # Trained further it is fitted to the new texts, with its tokens.
     turned = rows_of("text", label=lambda word: {"dull": "fine", "fine": "dull"}[word])
