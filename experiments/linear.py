@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from harness.launching import commit
 from harness.stored_runs import RunFile
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -33,6 +34,7 @@ from modeling_star.inference.explain import encoder_alone
 from modeling_star.inference.prediction import Predictor
 from modeling_star.runs.run import run
 from modeling_star.tasks.sequence_classification import ClassificationTask
+from modeling_star.tasks.tfidf import count_words
 from modeling_star.training.arguments import ClassificationArguments, ClassificationModelArguments, LabelRunArguments
 
 
@@ -115,7 +117,7 @@ def encoder_gain(data: Path, name: str) -> dict[str, Any]:
         vote = predictor.model.classifier.vote
         share, vote.share = float(vote.share), vote.share.new_tensor(1 - 1e-6)
         answers["TF-IDF"] = predictor.labels(texts)
-    words = float(np.mean([len(row["text"].split()) for row in splits["train"]]))
+    words = float(np.mean([count_words(row["text"]) for row in splits["train"]]))
     stored = {system: digits(given, classes) for system, given in answers.items()}
     return {
         **stored,
@@ -123,6 +125,7 @@ def encoder_gain(data: Path, name: str) -> dict[str, Any]:
         "seconds": seconds,
         "words": words,
         "rows": len(order),
+        "commit": commit(Path(__file__).parents[1]),
         "gain": gain,
         "error": error,
     }

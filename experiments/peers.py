@@ -317,8 +317,7 @@ whose lines are runs of `experiments/peers.py`.
 Seconds are CPU time, of several passes the median: other jobs shared the machine. Start is the time from the start of
 the process to the first label; memory is the process's peak, and size that of the saved files. A system is **bold**
 where no other is both faster and better. Intervals (95 %) are a paired bootstrap over test rows and seeds. The
-processor is {processor}; seconds in *italics* are of another, whose single core is about as fast in float32, and slower
-in bfloat16.
+processor is {processor}; seconds and speeds in *italics* are of an Intel Xeon without AMX.
 """
 SERVING = """## One fine-tuned MiniLM in several runtimes
 

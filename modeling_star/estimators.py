@@ -103,9 +103,9 @@ class StarEstimator(BaseEstimator):
     What both estimators share. A fitted one holds the files of its model, and so do its pickles and copies.
 
     Args:
-        model_name_or_path: a saved model to fine-tune; `None`: a new star-plus.
+        model_name_or_path: a saved model to fine-tune; `None`: what the command trains without one.
         config_overrides: configuration fields to set, such as "hidden_size=128,use_crf=false".
-        num_train_epochs: passes over the training data.
+        num_train_epochs: passes over the training data; `None`: 5, of `arguments={"pretrained": NAME}` the command's.
         learning_rate: peak; `None`: 5e-4 for a new model, 5e-5 for a saved one.
         batch_size: texts per update.
         validation_fraction: part of the texts that is held out to choose the best epoch; 0 keeps the last one.
@@ -133,7 +133,7 @@ class StarEstimator(BaseEstimator):
 
     model_name_or_path: str | None = None
     config_overrides: str | None = None
-    num_train_epochs: float = 5
+    num_train_epochs: float | None = None
     learning_rate: float | None = None
     batch_size: int = 32
     validation_fraction: float = 0.1
@@ -227,11 +227,12 @@ class StarEstimator(BaseEstimator):
             _messages(self.verbose) as warned,
             contextlib.nullcontext() if self.verbose else _quiet(),
         ):
-            folder = Path(name)
+            folder, arguments = Path(name), self.arguments or {}
+            epochs = 5 if self.num_train_epochs is None and "pretrained" not in arguments else self.num_train_epochs
             given = {
                 "model_name_or_path": self.model_name_or_path,
                 "config_overrides": self.config_overrides,
-                "num_train_epochs": self.num_train_epochs,
+                "num_train_epochs": epochs,
                 "learning_rate": self.learning_rate,
                 "validation_fraction": self.validation_fraction,
                 "per_device_train_batch_size": self.batch_size,
@@ -247,7 +248,7 @@ class StarEstimator(BaseEstimator):
                 "disable_tqdm": not self.verbose,
                 "save_total_limit": 1,
                 **given,
-                **(self.arguments or {}),
+                **arguments,
             }
             task = self.task if teacher is None else self.distillation
             if teacher is not None:

@@ -51,6 +51,7 @@ _INSTEAD = {
     **dict.fromkeys(("device", "gpu", "gpus", "cuda"), " A GPU is used if there is one; --use_cpu uses none."),
     "overwrite_output_dir": " Nothing is overwritten: delete the folder, or name another.",
     "teacher": " Omit it, and fine-tune with a teacher: classify --teacher FOLDER, or tag --teacher FOLDER.",
+    "label_all_tokens": " Omit it: the first token of a word has its tag.",
     "hidden_weight": " Omit it: a student learns the outputs of its teacher.",
     **dict.fromkeys(
         ("target_recall", "target_precision"),

@@ -280,13 +280,11 @@ _MAY_DIFFER = 0.05  # share of sentences
 def tokenize_and_align(
     dataset: Dataset,
     tokenizer: PreTrainedTokenizerBase,
-    label_list: Sequence[str],
     *,
     tokens_column: str = "tokens",
     tags_column: str | None = "tags",
     max_seq_length: int | None = None,
     stride: int | None = None,
-    label_all_tokens: bool = False,
     split: str = "data",
 ) -> Dataset:
     """
@@ -294,13 +292,11 @@ def tokenize_and_align(
     (empty, white space) becomes the unknown token, so that every word counts.
 
     Args:
-        dataset: rows with `tokens_column` (words) and `tags_column` (as many indices into `label_list`, or `None`).
+        dataset: rows with `tokens_column` (words) and `tags_column` (as many numbers of labels, or `None`).
         tokenizer: a fast tokenizer that pads on the right.
         max_seq_length: the most tokens of a row, special tokens included; None: the tokenizer's limit.
         stride: a longer row becomes several that share so many tokens, and each word is labelled and read in the one
             where it has the most context; None: it is cut, with one warning.
-        label_all_tokens: label continuing pieces too (B-x becomes I-x). For training only: an evaluation would count
-            a word once for each of its pieces.
 
     Returns:
         The model inputs, `labels [n]`, and what `predictions_to_words` needs: `word_ids [n]` (the word whose label is
@@ -319,7 +315,6 @@ def tokenize_and_align(
         tags_column=tags_column,
         limit=limit,
         stride=stride,
-        continuations=_continuation_labels(label_list) if label_all_tokens else None,
     )
     features = map_rows(dataset, encode, f"Tokenizing {split}")
     advice = (
@@ -337,7 +332,6 @@ class _WordEncoder:
     tags_column: str | None
     limit: int | None
     stride: int | None
-    continuations: list[int] | None
     version: str = source_version(__name__, cut_windows.__module__)
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
@@ -360,8 +354,8 @@ class _WordEncoder:
                 tokens = window.tokens.tolist()
                 inputs = {name: [cells[row][token] for token in tokens] for name, cells in columns.items()}
                 if self.tags_column is not None:
-                    own = [words[token] for token in tokens]
-                    inputs["labels"] = self._labels(batch[self.tags_column][row], read, own)
+                    tags = batch[self.tags_column][row]
+                    inputs["labels"] = [IGNORE_INDEX if word == NO_WORD else tags[word] for word in read]
                 rows.append({**inputs, "word_ids": read, **counts})
         return {name: [row[name] for row in rows] for name in rows[0]}
 
@@ -381,23 +375,6 @@ class _WordEncoder:
     def _tokenize(self, sentences: list[list[str]]) -> BatchEncoding:
         short = [shorten_all(words, self.tokenizer) for words in sentences]
         return self.tokenizer(short, is_split_into_words=True, verbose=False)
-
-    def _labels(self, tags: list[int], reads: list[int], words: list[int | None]) -> list[int]:
-        """Labels `[n]` of one window."""
-        labels = [IGNORE_INDEX if word == NO_WORD else tags[word] for word in reads]
-        if self.continuations is not None:
-            for token in range(1, len(words)):
-                continues = words[token] is not None and words[token] == words[token - 1]
-                if continues and labels[token - 1] != IGNORE_INDEX:
-                    labels[token] = self.continuations[labels[token - 1]]
-        return labels
-
-
-def _continuation_labels(label_list: Sequence[str]) -> list[int]:
-    """For each label, that of a word's further pieces: I-x for B-x where there is one, or M-x, else the same."""
-    index = {label: number for number, label in enumerate(label_list)}
-    inside = [[f"{prefix}-{label[2:]}" for prefix in "IM"] if label.startswith("B-") else [] for label in label_list]
-    return [next((index[name] for name in names if name in index), number) for number, names in enumerate(inside)]
 
 
 def predictions_to_words(

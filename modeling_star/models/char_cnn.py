@@ -96,7 +96,7 @@ class CharCNN(VocabularyTables):
         self.register_buffer("alone", torch.zeros(config.vocab_size, dtype=torch.bool))
         self.register_buffer("table", None, persistent=False)
 
-    def load_vocabulary(self, vocabulary: Vocabulary, label_all_tokens: bool) -> None:
+    def load_vocabulary(self, vocabulary: Vocabulary) -> None:
         longest = self.characters.shape[1]
         characters, traits = (torch.zeros_like(table, device="cpu") for table in (self.characters, self.traits))
         for index, (text, continues) in enumerate(zip(vocabulary.texts, vocabulary.continues.tolist(), strict=True)):

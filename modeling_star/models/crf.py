@@ -129,8 +129,8 @@ class LinearChainCrf(VocabularyTables):
 
     # ------ the chain
 
-    def load_vocabulary(self, vocabulary: Vocabulary, label_all_tokens: bool) -> None:
-        no_tag = vocabulary.special if label_all_tokens else vocabulary.special | vocabulary.continues
+    def load_vocabulary(self, vocabulary: Vocabulary) -> None:
+        no_tag = vocabulary.special | vocabulary.continues
         self.carries_no_tag.zero_()
         self.carries_no_tag[: len(no_tag)] = no_tag
 

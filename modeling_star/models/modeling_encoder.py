@@ -161,14 +161,13 @@ class EncoderPreTrainedModel(PreTrainedModel):
             tables.resize_vocabulary(len(table.weight))
         return table
 
-    def set_vocabulary(self, tokenizer: PreTrainedTokenizerBase, label_all_tokens: bool = False) -> None:
+    def set_vocabulary(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """
         Give the model its vocabulary: the text of each token, for character features, and which tokens carry a tag,
         for a CRF. It is saved with the model.
 
         Args:
             tokenizer: the one that makes the model's input_ids.
-            label_all_tokens: the pieces that continue a word are labelled too, not only its first one.
 
         Raises:
             ValueError: the model has neither, or the tokenizer has more entries than the model.
@@ -188,7 +187,7 @@ class EncoderPreTrainedModel(PreTrainedModel):
                 "tokens: model.resize_token_embeddings(len(tokenizer)) first."
             )
         for tables in all_tables:
-            tables.load_vocabulary(vocabulary, label_all_tokens)
+            tables.load_vocabulary(vocabulary)
 
     def set_word_vectors(self, lexicon: Any) -> None:
         """

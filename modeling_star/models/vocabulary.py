@@ -81,9 +81,9 @@ def _text_of(token: str, marker: str | None, tokenizer: PreTrainedTokenizerBase)
 class VocabularyTables(nn.Module):
     """A module with buffers that have a row for each vocabulary entry; `model.set_vocabulary` fills them."""
 
-    def load_vocabulary(self, vocabulary: Vocabulary, label_all_tokens: bool) -> None:
+    def load_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Fill the tables from `vocabulary`; ids beyond it stay unknown."""
-        raise TypeError(f"{type(self).__name__} defines no load_vocabulary(vocabulary, label_all_tokens).")
+        raise TypeError(f"{type(self).__name__} defines no load_vocabulary(vocabulary).")
 
     @property
     def has_vocabulary(self) -> bool:

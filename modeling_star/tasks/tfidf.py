@@ -61,7 +61,7 @@ def why_alone(task: Task) -> str | None:
         return "no validation split says what one adds"
     if len(train) < FEWEST_TEXTS:
         return f"there are fewer than {FEWEST_TEXTS:,} training texts"
-    words = np.mean([_count_words(text) for text in train[data.text_columns[0]][:1000]])
+    words = np.mean([count_words(text) for text in train[data.text_columns[0]][:1000]])
     return None if words < MOST_WORDS else f"texts have {words:.0f} words on average, not fewer than {MOST_WORDS}"
 
 
@@ -71,7 +71,7 @@ def _is_default(task: Task) -> bool:
     return bool(is_open) and task.data_args.teacher is None
 
 
-def _count_words(text: str) -> int:
+def count_words(text: str) -> int:
     """Words between spaces, and Chinese and Japanese letters."""
     return len(text.split()) + sum(ord(letter) >= FIRST_CJK for letter in text)
 

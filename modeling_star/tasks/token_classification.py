@@ -100,9 +100,7 @@ class TaggingTask(Task[TaggingArguments]):
             named = config_fields(arguments.config_name) | named
         fields: dict[str, Any] = {}
         if self.metrics.task == "entities" and "use_crf" not in named:
-            # With --label_all_tokens each piece of a word has its label, such as E-PER twice.
-            keeps = not self.data_args.label_all_tokens and self._labels_keep_their_scheme()
-            fields = {"use_crf": True, "crf_constraints": "auto" if keeps else None}
+            fields = {"use_crf": True, "crf_constraints": "auto" if self._labels_keep_their_scheme() else None}
         is_open = (arguments.config_name, arguments.model_type, arguments.source) == (None,) * 3
         if is_open and between_words(self.data.splits["train"][self.data.text_column][:_SENTENCES_COMPARED]):
             fields["char_features"] = True
@@ -142,12 +140,10 @@ class TaggingTask(Task[TaggingArguments]):
         return tokenize_and_align(
             self.data.splits[split],
             tokenizer,
-            self.data.label_list,
             tokens_column=self.data.text_column,
             tags_column=self.data.label_column if self.data.is_labelled(split) else None,
             max_seq_length=limit,
             stride=stride,
-            label_all_tokens=options.label_all_tokens and split == "train",
             split=split,
         )
 

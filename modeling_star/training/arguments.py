@@ -161,7 +161,6 @@ class TaggingArguments(TeacherArguments):
     text_column_name: str | None = flag("Column of the words; without it, a known name such as tokens.")
     label_column_name: str | None = flag("Column of the tags; without it, a known name such as ner_tags.")
     stride: int | None = flag("Overlap in tokens of the windows of a long input; without it, training truncates.")
-    label_all_tokens: bool = flag("Label every token of a word, B- becoming I-, not only the first.", False)
     nested_entities: Literal["outermost", "innermost"] = flag(
         "Entities that are learned where a column of spans of words has some within others.", "outermost"
     )

@@ -98,7 +98,9 @@ def build_parts(task: Task) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
                 f"{type(tokenizer).__name__} gives both texts of a pair the type 0, and pair_mode=siamese needs "
                 "two types: omit pair_mode, or name another tokenizer, --tokenizer_name"
             )
-    set_vocabulary(model, tokenizer, label_all_tokens=getattr(task.data_args, "label_all_tokens", False))
+    tables = [module for module in model.modules() if isinstance(module, VocabularyTables)]
+    if isinstance(model, EncoderPreTrainedModel) and not all(table.has_vocabulary for table in tables):
+        model.set_vocabulary(tokenizer)
     return tokenizer, model
 
 
@@ -472,16 +474,3 @@ def set_lexicon(model: PreTrainedModel, name: str, tokenizer: PreTrainedTokenize
     if not hasattr(model, "set_lexicon"):
         raise UserError(f"--lexicon works with --model_type big_transformer, not with a {model.config.model_type}.")
     model.set_lexicon(read_lexicon(name, tokenizer, model.config.max_word_length))
-
-
-def set_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, label_all_tokens: bool) -> None:
-    """Fill a model's tables about its vocabulary, unless they were saved with it."""
-    ends_once = getattr(getattr(model, "crf", None), "scheme", None) == "iobes"
-    if label_all_tokens and ends_once and word_marker(tokenizer) is not None:
-        raise UserError(
-            "--label_all_tokens gives the pieces of a word the same label, such as E-PER twice, which "
-            "crf_constraints of these labels forbid: omit one of the two."
-        )
-    tables = [module for module in model.modules() if isinstance(module, VocabularyTables)]
-    if isinstance(model, EncoderPreTrainedModel) and not all(table.has_vocabulary for table in tables):
-        model.set_vocabulary(tokenizer, label_all_tokens)

@@ -29,7 +29,7 @@ from modeling_star.data.tokenizers import train_tokenizer
 
 rows = read_file(sys.argv[1])
 tokenizer = train_tokenizer(rows["tokens"], "word", min_frequency=1)
-print(tokenize_and_align(rows, tokenizer, ["O"], tags_column=None)[0]["word_ids"])
+print(tokenize_and_align(rows, tokenizer, tags_column=None)[0]["word_ids"])
 """
 
 

@@ -183,7 +183,7 @@ def tagged(*sentences: list[str]) -> Dataset:
 
 
 def test_first_pieces_are_labelled(pieces: PreTrainedTokenizerFast) -> None:
-    features = tokenize_and_align(tagged(["abc", "x", "hg"]), pieces, LABELS)
+    features = tokenize_and_align(tagged(["abc", "x", "hg"]), pieces)
     row = features[0]
     word_ids = pieces([["abc", "x", "hg"]], is_split_into_words=True).word_ids(0)
     assert len(word_ids) > 5  # words do have several pieces
@@ -199,7 +199,7 @@ def test_first_pieces_are_labelled(pieces: PreTrainedTokenizerFast) -> None:
 def test_words_of_nothing_or_with_spaces_keep_their_label(tokenizer: PreTrainedTokenizerFast) -> None:
     words = ["fox", "", " ", "New York", "\u200b", "我爱", "dogs"]
     data = Dataset.from_dict({"tokens": [words, []], "tags": [[0, 1, 2, 0, 1, 2, 0], []]})
-    features = tokenize_and_align(data, tokenizer, LABELS)
+    features = tokenize_and_align(data, tokenizer)
     read = [place for place, word in enumerate(features[0]["word_ids"]) if word >= 0]
     assert [features[0]["labels"][place] for place in read] == data[0]["tags"]
     assert features[0]["input_ids"][read[1]] == tokenizer.unk_token_id
@@ -215,7 +215,7 @@ def test_windows_read_every_word_once_and_in_order(
     rng = random.Random(stride)
     sentences = [["abcdefgh"[: rng.randint(0, 8)] for _ in range(rng.randint(0, 30))] for _ in range(20)]
     data = tagged(*sentences)
-    features = tokenize_and_align(data, pieces, LABELS, max_seq_length=10, stride=stride)
+    features = tokenize_and_align(data, pieces, max_seq_length=10, stride=stride)
     assert len(features) > len(data)
     assert all(len(row["input_ids"]) <= 10 for row in features)
     whole = pieces([[word or "[UNK]" for word in s] for s in sentences], is_split_into_words=True)
@@ -235,7 +235,7 @@ def test_predictions_return_to_their_words(pieces: PreTrainedTokenizerFast) -> N
     sentences = [["abcdefgh"[: length % 9] for length in range(count)] for count in (25, 0, 7, 40)]
     tags = [rng.integers(0, 3, len(words)).tolist() for words in sentences]
     data = Dataset.from_dict({"tokens": sentences, "tags": tags})
-    features = tokenize_and_align(data, pieces, LABELS, max_seq_length=12, stride=4)
+    features = tokenize_and_align(data, pieces, max_seq_length=12, stride=4)
     # as Trainer returns them: padded to the longest batch with -100
     logits = np.full((len(features), 15, 3), -100.0)
     for row, labels in enumerate(features["labels"]):
@@ -256,7 +256,7 @@ def test_predictions_return_to_their_words(pieces: PreTrainedTokenizerFast) -> N
 )
 def test_impossible_lengths_are_refused(pieces: PreTrainedTokenizerFast, change: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        tokenize_and_align(tagged(["x"]), pieces, LABELS, **change)
+        tokenize_and_align(tagged(["x"]), pieces, **change)
 
 
 # Texts

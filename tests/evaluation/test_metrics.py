@@ -148,7 +148,7 @@ def test_trainer_scores_the_words_that_predictions_are_put_back_on(tmp_path: Pat
     tags = [rng.integers(0, 5, len(words)).tolist() for words in sentences]
     tokenizer = train_tokenizer(sentences, "character", min_frequency=2)
     data = Dataset.from_dict({"tokens": sentences, "tags": tags})
-    features = tokenize_and_align(data, tokenizer, LABELS, max_seq_length=16, stride=4)
+    features = tokenize_and_align(data, tokenizer, max_seq_length=16, stride=4)
     config = BertConfig(
         vocab_size=len(tokenizer), hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8
     )

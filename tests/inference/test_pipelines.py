@@ -117,7 +117,7 @@ def test_windows_of_a_long_text_are_read_as_they_are_scored(
     rows = Dataset.from_dict(
         {"tokens": [text.split() for text in texts], "tags": [[0] * len(t.split()) for t in texts]}
     )
-    features = tokenize_and_align(rows, tokenizer, labels, tags_column="tags", max_seq_length=14, stride=5)
+    features = tokenize_and_align(rows, tokenizer, tags_column="tags", max_seq_length=14, stride=5)
     assert len(features) > 2 * len(texts)
     logits = np.zeros((len(features), 14, len(labels)))
     for place, row in enumerate(features):

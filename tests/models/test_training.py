@@ -196,7 +196,7 @@ def test_a_batch_without_labels_has_a_loss_and_gradients_of_0(
 ) -> None:
     model = tiny_model("StarTransformer", head, **options)
     if options:
-        model.set_vocabulary(word_tokenizer("a b"), label_all_tokens=True)
+        model.set_vocabulary(word_tokenizer("a b"))
     labels = torch.full((2, columns) if columns else (2,), -100)
     loss = model(torch.ones(2, 5, dtype=torch.long), labels=labels, num_items_in_batch=items).loss
     loss.backward()

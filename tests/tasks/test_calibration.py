@@ -83,7 +83,7 @@ def test_a_split_is_scored_as_a_predictor_does(use_crf: bool, tmp_path: Path) ->
     generator = np.random.default_rng(0)
     tags = [generator.integers(0, len(names), len(sentence)).tolist() for sentence in words]
     rows = Dataset.from_dict({"tokens": words, "tags": tags})
-    features = tokenize_and_align(rows, predictor.tokenizer, names)
+    features = tokenize_and_align(rows, predictor.tokenizer)
     split = TaggedSplit(predictor.model, features, DataCollatorForTokenClassification(predictor.tokenizer))
     probabilities, _ = split.scored(1.7)
     expected = [entity["score"] for _, found in predictor.predict(words) for entity in found]

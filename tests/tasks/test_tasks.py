@@ -143,7 +143,6 @@ def test_a_fresh_model_is_star_plus_2_unless_a_shape_or_a_type_is_named(
         (["B-x", "I-x", "O"], (), (True, "auto")),
         (["B-x", "E-x", "S-x"], (), (True, "auto")),
         (["B", "E", "S"], (), (True, "auto")),
-        (["B-x", "E-x", "O"], ("--label_all_tokens",), (True, None)),
         (["O", "I-x", "B-x"], (), (True, None)),  # which IOB2 forbids
         (["O", "I-x", "B-x"], ("--config_overrides=crf_constraints=iob1",), (True, "iob1")),
         (["B-x", "I-x", "O"], ("--config_overrides=use_crf=false",), (False, None)),

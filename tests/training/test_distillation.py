@@ -147,7 +147,7 @@ def test_a_taggers_outputs_are_aligned_by_words(tmp_path: Path) -> None:
     stored = teacher_outputs(teacher, rows, tmp_path / "store", ONE, dtype="float32", batch_size=2)
     # The student's pieces are single characters, whose number differs from the teacher's.
     student = train_tokenizer(sentences, "wordpiece", vocab_size=40)
-    features = tokenize_and_align(rows, student, ["O", "X"], tokens_column="tokens", tags_column=None)
+    features = tokenize_and_align(rows, student, tokens_column="tokens", tags_column=None)
     features = (
         features.rename_column("example_index", ROW).remove_columns("num_words").add_column("labels", [None] * 3)
     )
