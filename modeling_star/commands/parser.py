@@ -321,16 +321,11 @@ def from_values(
     if "metric_for_best_model" not in given:  # TrainingArguments sets the loss for some other flags
         training.metric_for_best_model = training.greater_is_better = None
     for group in parsed:
-        if isinstance(group, RunArguments) and given.get("load_best_model_at_end") is False:
-            group.takes_last = True
-        if isinstance(group, RunArguments) and given.get("save_total_limit") is not None:
-            group.keeps_checkpoints = True
-        if (
-            isinstance(group, RunArguments)
-            and "pretrained" in given
-            and not {"num_train_epochs", "max_steps"} & {*given}
-        ):
-            group.fewest_updates = UPDATES_OF_PRETRAINED
+        if isinstance(group, RunArguments):
+            group.takes_last = given.get("load_best_model_at_end") is False
+            group.keeps_checkpoints = given.get("save_total_limit") is not None
+            if "pretrained" in given and not {"num_train_epochs", "max_steps"} & given.keys():
+                group.fewest_updates = UPDATES_OF_PRETRAINED
     return (*parsed, training)
 
 

@@ -56,7 +56,7 @@ def settle_training(
         epochs = min(math.ceil(run_args.fewest_updates * of_update / rows), MOST_EPOCHS)
         if epochs > settled.num_train_epochs:
             settled.num_train_epochs = epochs
-            logger.info(f"{epochs} epochs of {rows:,} rows: fewer are few updates (--num_train_epochs).")
+            logger.info(f"{epochs} epochs, as {rows:,} rows are few updates; --num_train_epochs sets another number.")
     if training.do_train:
         _choose_best(settled, run_args, metrics)
     if run_args.average_checkpoints:
