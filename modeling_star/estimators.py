@@ -228,6 +228,11 @@ class StarEstimator(BaseEstimator):
             contextlib.nullcontext() if self.verbose else _quiet(),
         ):
             folder, arguments = Path(name), self.arguments or {}
+            if files := {"train_file", "validation_file", "test_file", "dataset_name"} & arguments.keys():
+                raise UserError(
+                    f"arguments has {', '.join(sorted(files))}, and fit trains on what it is given: omit it; "
+                    "validation_fraction holds some of it out."
+                )
             epochs = 5 if self.num_train_epochs is None and "pretrained" not in arguments else self.num_train_epochs
             given = {
                 "model_name_or_path": self.model_name_or_path,

@@ -318,7 +318,7 @@ def _first(
             f"Column {known[0]!r} of {listed(splits)} holds {kind}, not texts: write strings in it, or name the "
             f"column of texts, {flag}{other}"
         )
-    header = f"`--column_names {without_header}`"
+    header = f"`--column_names {without_header}{',_' * (len(example.column_names) - 2)}`"
     # The first label of a file without a header line comes again.
     is_cell = any(name in example[name][:_ROWS_COMPARED] for name in example.column_names)
     if len(example.column_names) == 2 and (is_cell or is_first_row(example.column_names)):

@@ -254,15 +254,17 @@ def is_like_bert(config: PreTrainedConfig) -> bool:
 def _check_family(config: PreTrainedConfig, name_or_path: str | Path) -> None:
     """Raise where an encoder's block is not BERT's, and say what becomes what."""
     if not is_like_bert(config):
-        advice = ""  # what the user has may be converted already
+        if config.model_type in ("big_transformer", "window_modernbert"):
+            raise ValueError(f"{name_or_path} is a {config.model_type}, which needs no conversion: use it as it is.")
+        advice = 'BigTransformerModel.from_encoder("bert-base-uncased")'
         if config.model_type == "modernbert":
-            advice = f': WindowModernBertModel.from_encoder("{name_or_path}")'
+            advice = f'WindowModernBertModel.from_encoder("{name_or_path}")'
         kind = f"a {config.model_type}"
         if config.model_type in _FAMILIES:
             kind += " that is a decoder" if config.is_decoder else f" with {config.position_embedding_type} positions"
         raise ValueError(
             f"{name_or_path} is {kind}; an encoder with absolute positions of type {', '.join(_FAMILIES)} becomes a "
-            f"BiG-Transformer, and a modernbert a WindowModernBert{advice}."
+            f"BiG-Transformer, and a modernbert a WindowModernBert: {advice}."
         )
 
 

@@ -54,7 +54,7 @@ def run_card(task: Task, trainer: StarTrainer, results: dict[str, Any], sections
             **task.card_settings(trainer),
         },
         dataset_id=options.dataset_name,
-        base_model=task.model_args.source,
+        base_model=None if is_linear else task.model_args.source,
         examples=[shortened(example, limit) for example in task.example_texts()] if options.card_examples else (),
         is_pair=task.needs_types,
         mask_token=trainer.processing_class.mask_token or "[MASK]",

@@ -95,7 +95,8 @@ def run(
         plan = as_main_process(begin, training)
         logger.info(f"Output folder: {folder}")
         task = load_task(task_class, model_args, data_args, run_args, splits)
-        warn_about_overlap(task.data.splits, task.input_columns)
+        is_held_out = data_args.validation_file is None and data_args.dataset_name is None
+        warn_about_overlap(task.data.splits, task.input_columns, is_held_out)
         results = {}
         if len(seeds) > 1 and training.process_index == 0:
             write_json(folder / ARGUMENTS, config)

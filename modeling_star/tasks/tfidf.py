@@ -33,6 +33,8 @@ MOST_TEXTS = 100_000
 # An encoder adds to TF-IDF where at least so many training texts have fewer words than these on average
 # (experiments/pages/tfidf_vote.md).
 FEWEST_TEXTS, MOST_WORDS = 1_000, 40
+# Of fewer the standard error says nothing.
+FEWEST_HELD_OUT = 10
 _NO_LIMIT = int(1e30)  # of tokens, as transformers writes it
 # The encoder of a model in which TF-IDF classifies alone: the smallest one, for texts of any length.
 _NO_ENCODER = (
@@ -59,10 +61,13 @@ def why_alone(task: Task) -> str | None:
         return None
     if not all(split in data.splits and data.is_labelled(split) for split in ("train", "validation")):
         return "no validation split says what one adds"
+    advice = "; with an encoder too: --tfidf_vote true"
     if len(train) < FEWEST_TEXTS:
-        return f"there are fewer than {FEWEST_TEXTS:,} training texts"
+        return f"there are fewer than {FEWEST_TEXTS:,} training texts{advice}"
     words = np.mean([count_words(text) for text in train[data.text_columns[0]][:1000]])
-    return None if words < MOST_WORDS else f"texts have {words:.0f} words on average, not fewer than {MOST_WORDS}"
+    if words >= MOST_WORDS:
+        return f"texts have {words:.0f} words on average, not fewer than {MOST_WORDS}{advice}"
+    return None
 
 
 def _is_default(task: Task) -> bool:
@@ -128,8 +133,7 @@ class LinearModel:
         """
         if self.reason is not None:
             self._alone(trainer)
-            advice = "" if self.reason.startswith("--") else "; with an encoder too: --tfidf_vote true"
-            self.closing = f"TF-IDF, trained in {self.seconds:.1f} s without an encoder: {self.reason}{advice}"
+            self.closing = f"TF-IDF, trained in {self.seconds:.1f} s without an encoder: {self.reason}"
             return {"train_runtime": self.seconds, "parameters": self._parameters}
         expected, linear = self.labels["validation"], self.logits["validation"]
         predictions = trainer.predict(trainer.eval_dataset).predictions
@@ -141,9 +145,9 @@ class LinearModel:
         more, error_of_more = _mean_and_error(log_losses(encoder / self.terms.temperature, expected) - loss)
         scores = f"validation {self.metric} {self.score(both):.3f} with it, {self.score(linear):.3f} without"
         cost = f"the log loss changes by {-gain:+.3f} ± {error:.3f}; {seconds:.0f} s, TF-IDF {self.seconds:.1f} s"
-        logger.info(f"share of TF-IDF {self.terms.share:.2f}, encoder alone: {self.metric} {self.score(encoder):.3f}.")
         if self.is_asked or gain > error:
-            self.closing = f"The encoder is in the ensemble: {scores}, {cost}"
+            share = f"TF-IDF has the share {self.terms.share:.2f}"
+            self.closing = f"The encoder is in the ensemble, {share}: {scores}, {cost}"
             if self.is_asked or more > error_of_more:
                 trainer.model.set_tfidf(self.terms)
             else:
@@ -233,8 +237,8 @@ def _obstacle(task: Task, trainer: Any, reason: str | None) -> str | None:
         return f"a {trainer.model.config.model_type} is no encoder of this package"
     if len(task.data.text_columns) != 1:
         return "it does not compare the two texts of a pair"
-    if trainer.eval_dataset is None:
-        return "without a validation split nothing says how far to trust either"
+    if trainer.eval_dataset is None or len(trainer.eval_dataset) < FEWEST_HELD_OUT:
+        return f"fewer than {FEWEST_HELD_OUT} validation texts do not say how far to trust either"
     if len(trainer.train_dataset) > MOST_TEXTS:
         return f"the train split has more than {MOST_TEXTS:,} texts"
     if trainer.is_fsdp_enabled:

@@ -142,14 +142,11 @@ def make_tokenizer(task: Task) -> PreTrainedTokenizerBase:
 def make_model(task: Task, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     """Load or convert the model that the arguments name, or build a new one for this tokenizer."""
     arguments, head = task.model_args, task.head
-    given = "pretrained" if arguments.model_name_or_path is None else "model_name_or_path"
     overrides = parse_overrides(arguments.config_overrides)
     if overrides.get("use_crf") and head != "AutoModelForTokenClassification":
         raise UserError("--config_overrides sets use_crf, and only taggers have a CRF: omit it.")
     if overrides.get("ngram_buckets") and head != "AutoModelForSequenceClassification":
         raise UserError("--config_overrides sets ngram_buckets, and only classifiers read n-grams: omit it.")
-    if arguments.layers is not None and arguments.pretrained is None:
-        raise UserError("--layers chooses those of --pretrained NAME: add it, or omit --layers.")
     if arguments.encoder is None:
         length, defaults = task.data_args.max_seq_length, task.config_defaults
         if arguments.word_vectors is None:
@@ -163,9 +160,6 @@ def make_model(task: Task, tokenizer: PreTrainedTokenizerBase) -> PreTrainedMode
             )
         model.set_word_vectors(lexicon)
         return model
-    for flag in ("embeddings_name_or_path", "config_name", "model_type", "word_vectors", "pretrained"):
-        if getattr(arguments, flag) is not None and flag != given:
-            raise UserError(f"--{flag} is for a new model, and --{given} names a saved one: omit it.")
     if arguments.model_name_or_path is None:
         model, task.new_parameters = pretrained_model(task)
         return model

@@ -72,8 +72,8 @@ def warn_about_majority(scores: np.ndarray, labels: np.ndarray, names: tuple[str
         )
 
 
-def warn_about_overlap(splits: Mapping[str, Dataset], columns: Iterable[str]) -> None:
-    """Warn about texts of validation and test that are in train too."""
+def warn_about_overlap(splits: Mapping[str, Dataset], columns: Iterable[str], held_out: bool = False) -> None:
+    """Warn about texts of validation and test that are in train too; `held_out`: validation was taken from train."""
 
     def hashes(rows: Dataset) -> Iterator[int]:
         for batch in rows.select_columns(list(columns)).iter(1000):
@@ -86,9 +86,10 @@ def warn_about_overlap(splits: Mapping[str, Dataset], columns: Iterable[str]) ->
     for split, rows in scored.items():
         count = sum(row in repeated for row in rows)
         if count > _REPEATED * len(rows):
+            other = "" if held_out and split == "validation" else f", or name another --{split.split('_')[0]}_file"
             logger.warning(
                 f"{split}: {count:,} of {len(rows):,} texts ({count / len(rows):.1%}) are in train too, so that its "
-                f"scores are too high: remove them from train, or name another --{split.split('_')[0]}_file."
+                f"scores are too high: remove them from train{other}."
             )
 
 

@@ -59,7 +59,14 @@ def lacks_type(folder: Path) -> bool:
 
 
 def check_names(arguments: ModelArguments) -> None:
-    """Raise a UserError where a name of a model is neither here nor on the Hub; raised before data are read."""
+    """Raise a UserError where names of models exclude each other, or one is neither here nor on the Hub."""
+    if arguments.layers is not None and arguments.pretrained is None:
+        raise UserError("--layers chooses those of --pretrained NAME: add it, or omit --layers.")
+    given = "pretrained" if arguments.model_name_or_path is None else "model_name_or_path"
+    if arguments.encoder is not None:
+        for flag in ("embeddings_name_or_path", "config_name", "model_type", "word_vectors", "pretrained"):
+            if getattr(arguments, flag) is not None and flag != given:
+                raise UserError(f"--{flag} is for a new model, and --{given} names a saved one: omit it.")
     for flag in ("model_name_or_path", "pretrained", "config_name", "tokenizer_name", "embeddings_name_or_path"):
         check_exists(f"--{flag}", getattr(arguments, flag))
 

@@ -24,6 +24,7 @@ from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.tasks.token_classification import TaggingTask
 from modeling_star.training.arguments import ModelArguments
 from modeling_star.training.build import build_parts, fresh_model, saved_model
+from modeling_star.training.named_models import check_names
 
 
 SHAPE: dict[str, Any] = {"hidden_size": 16, "num_attention_heads": 2}
@@ -177,6 +178,7 @@ def built(parsed: Callable[..., Parsed], tmp_path: Path) -> Callable[..., Any]:
         file = write_rows(tmp_path / "rows.jsonl", ROWS[kind] * 3 if rows is None else rows)
         *groups, training = parsed(kind, f"--train_file={file}", "--validation_fraction=0.25", *given)
         training.output_dir = str(tmp_path / "run")
+        check_names(groups[0])
         task = load_task(kind, *groups)
         tokenizer, model = build_parts(task)
         make_trainer(task, training, tokenizer, model, make_features(task, training, tokenizer, model))
@@ -240,6 +242,7 @@ def test_pairs_without_types_are_read_by_a_pretrained_roberta(
         (["--pretrained={encoder}", "--layers", "0", "7"], ["--pretrained={encoder}", "--layers", "0", "2"]),
         (["--layers", "0"], ["--layers", "0", "--pretrained={encoder}"]),
         (["--pretrained={encoder}", "--config_name=star-base"], ["--pretrained={encoder}"]),
+        (["--pretrained={encoder}", "--model_type=tfidf"], ["--pretrained={encoder}"]),
         (["--pretrained={encoder}", "--model_name_or_path={encoder}"], ["--model_name_or_path={encoder}"]),
     ],
 )
