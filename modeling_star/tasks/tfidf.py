@@ -154,7 +154,8 @@ class LinearModel:
                 alone = f"validation {self.metric} {self.score(encoder):.3f}, {self.score(linear):.3f} of TF-IDF"
                 self.closing = f"The encoder classifies alone, as TF-IDF adds nothing to it: {alone}, {cost}"
             return {}
-        self.closing = f"The encoder is not kept: {scores}, {cost}; next time write --model_type tfidf"
+        advice = "next time write --model_type tfidf, or --tfidf_vote false for the encoder alone"
+        self.closing = f"The encoder is not kept: {scores}, {cost}; {advice}"
         trainer.model = trainer.model_wrapped = make_model(without_encoder(self.task), trainer.processing_class)
         trainer.model.to(trainer.args.device)
         self._alone(trainer)
