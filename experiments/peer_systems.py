@@ -512,8 +512,8 @@ def train_ours(flags: Sequence[str], job: Job) -> None:
         files += [f"--{split}_file", str(path)]
     tags = "tags" in job.read("train")[0]
     command = ["tag" if tags else "classify", *(job.start if flag == "START" else flag for flag in flags)]
-    if tags and not flags:
-        command += ["--num_train_epochs", "10"]
+    if tags:
+        command += ["--num_train_epochs", "5" if flags else "10"]
     output = ["--output_dir", str(job.folder / "model"), "--seed", str(job.seed)]
     subprocess.run([sys.executable, "-m", "modeling_star", *command, *files, *output], check=True)
 
@@ -553,6 +553,7 @@ def served(title: str, place: str, train: Callable[[Job], None] | None, load: Ca
 
 ALL = "texts entities tags"
 PRETRAINED = ["--pretrained", "START"]
+NO_CRF = [*PRETRAINED, "--config_overrides", "use_crf=false"]
 SYSTEMS = {
     "sklearn": System("scikit-learn TF-IDF", "sklearn", train_sklearn, load_sklearn, seeds=False),
     "fasttext": System("fastText", "fasttext", train_fasttext, load_fasttext),
@@ -571,6 +572,9 @@ SYSTEMS = {
     "converted-bfloat16": served("converted, bfloat16", "ours", train_converted, partial(load_converted, "bfloat16")),
     "classify": System("ours: default", "ours", partial(train_ours, []), load_ours, ALL),
     "pretrained": System("ours: --pretrained MiniLM", "ours", partial(train_ours, PRETRAINED), load_ours, ALL),
+    "without-crf": System(
+        "ours: --pretrained MiniLM, no CRF", "ours", partial(train_ours, NO_CRF), load_ours, "entities"
+    ),
     "tfidf": System("ours: TF-IDF", "ours", partial(train_ours, ["--model_type", "tfidf"]), load_ours, seeds=False),
 }
 

@@ -68,7 +68,7 @@ SHAPES = ("1x32", "32x128", "8x512", "1x8192")
 TIMED_ROWS = {"books": 128, "polarity": 64}  # of a file; of the others 512
 CLASSES = (129, 256, 512)
 # The first that has run is compared with; what runs in our environment and is not ours; what is only another runtime.
-OURS = ("classify", "pretrained", "tfidf")
+OURS = ("classify", "pretrained", "without-crf", "tfidf")
 FOREIGN = ("minilm", "pytorch-bfloat16", "onnx-float32", "onnx-int8")
 ONLY_SERVED = ("pytorch-bfloat16", "onnx-float32", "openvino-float32", "converted-float32")
 

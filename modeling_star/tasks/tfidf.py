@@ -23,7 +23,7 @@ from ..training.build import make_model
 from ..training.losses import class_weights
 from ..training.named_models import saved_config
 from ..training.task import Task, is_scored
-from .tfidf_terms import Rows, calibrated, fit_terms, linear_logits, log_losses, longest_term, mixed
+from .tfidf_terms import Rows, calibrated, fit_terms, linear_logits, log_losses, longest_term, mixed, temperature_of
 
 
 logger = logging.getLogger(__name__)
@@ -141,14 +141,17 @@ class LinearModel:
         self.terms = calibrated(self.terms, encoder, linear, expected)
         both = mixed(encoder / self.terms.temperature, linear, self.terms.share, expected.ndim == 1)
         loss = log_losses(both, expected)
-        gain, error = self.gain = _mean_and_error(log_losses(linear, expected) - loss)
+        # With a temperature, as the encoder has one: otherwise a gain may be calibration alone.
+        tempered = linear / temperature_of(linear, expected)
+        gain, error = self.gain = _mean_and_error(log_losses(tempered, expected) - loss)
         more, error_of_more = _mean_and_error(log_losses(encoder / self.terms.temperature, expected) - loss)
         scores = f"validation {self.metric} {self.score(both):.3f} with it, {self.score(linear):.3f} without"
         cost = f"the log loss changes by {-gain:+.3f} ± {error:.3f}; {seconds:.0f} s, TF-IDF {self.seconds:.1f} s"
         if self.is_asked or gain > error:
             share = f"TF-IDF has the share {self.terms.share:.2f}"
             self.closing = f"The encoder is in the ensemble, {share}: {scores}, {cost}"
-            if self.is_asked or more > error_of_more:
+            # A randomly initialised encoder does without TF-IDF by chance alone.
+            if self.is_asked or self.task.model_args.pretrained is None or more > error_of_more:
                 trainer.model.set_tfidf(self.terms)
             else:
                 alone = f"validation {self.metric} {self.score(encoder):.3f}, {self.score(linear):.3f} of TF-IDF"

@@ -260,11 +260,16 @@ def calibrated(terms: TfidfTerms, encoder: np.ndarray, linear: np.ndarray, expec
     from both models' logits `[r, k]`. An encoder that has learnt a thousand texts by heart is as good as certain of
     every text: without a temperature the mean of the probabilities would be its own answer.
     """
-    temperature = min(_TEMPERATURES, key=lambda temperature: log_loss(encoder / temperature, expected))
+    temperature = temperature_of(encoder, expected)
     one_label = expected.ndim == 1
     losses = [log_loss(mixed(encoder / temperature, linear, share, one_label), expected) for share in _SHARES]
     share = float(_SHARES[int(np.argmin(losses))])
-    return replace(terms, share=share, temperature=float(temperature))
+    return replace(terms, share=share, temperature=temperature)
+
+
+def temperature_of(logits: np.ndarray, expected: np.ndarray) -> float:
+    """The temperature with the least loss."""
+    return float(min(_TEMPERATURES, key=lambda temperature: log_loss(logits / temperature, expected)))
 
 
 def mixed(encoder: np.ndarray, linear: np.ndarray, share: float, one_label: bool) -> np.ndarray:

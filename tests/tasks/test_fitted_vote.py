@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import expit, softmax
-from script_samples import write_rows
+from script_samples import write_bert, write_rows
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from task_samples import Parsed
@@ -213,8 +213,12 @@ def test_tfidf_classifies_alone(
     assert results["test_accuracy"] == 1.0
 
 
-def test_tfidf_that_adds_nothing_to_the_encoder_is_not_kept(
-    result_of: Callable[..., tuple[Path, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("pretrained", [False, True])
+def test_tfidf_that_adds_nothing_to_a_pretrained_encoder_is_not_kept(
+    result_of: Callable[..., tuple[Path, dict[str, Any]]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    pretrained: bool,
 ) -> None:
     predict = StarTrainer.predict
 
@@ -224,8 +228,9 @@ def test_tfidf_that_adds_nothing_to_the_encoder_is_not_kept(
 
     monkeypatch.setattr(StarTrainer, "predict", certain)
     monkeypatch.setattr(tfidf, "linear_logits", lambda terms, rows: np.zeros((len(rows), 2)))
-    folder, _ = result_of("encoder", rows_of("text") * 40)
-    assert terms_in(folder) == 0
+    bert = write_bert(tmp_path / "bert", [row["text"] for row in rows_of("text")])
+    folder, _ = result_of("encoder", rows_of("text") * 40, *([f"--pretrained={bert}"] if pretrained else []))
+    assert (terms_in(folder) == 0) == pretrained
     assert not json.loads((folder / "config.json").read_text())["tfidf_alone"]
 
 
