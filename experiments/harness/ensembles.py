@@ -30,10 +30,11 @@ GAIN = """
 ## Where an encoder adds
 
 TF-IDF, a randomly initialised star-plus-2 of five epochs, and the ensemble of both; the gain is that of the mean log
-loss of the held-out tenth, here against a TF-IDF without a temperature. "trained" is whether `classify` alone trains an
-encoder on so many texts of so many words, "kept" what of both it then predicts with. The rule was made from the rows with ¹ (with the TF-IDF before the linear
-model above: commit 65b08be7) and the reviews of the next section; no other row had a part in it. One seed each, by
-`experiments/linear.py --encoder`, from `experiments/results/encoder_gain.jsonl`.
+loss of the held-out tenth, here against a TF-IDF without a temperature. "trained" is whether `classify` alone trains
+an encoder on so many texts of so many words, "kept" what of both it then predicts with. The rule was made from the
+rows with ¹ (with the TF-IDF before the linear model above: commit 65b08be7) and the reviews of the next section; no
+other row had a part in it. One seed each, by `experiments/linear.py --encoder`, from
+`experiments/results/encoder_gain.jsonl`.
 """
 DEFAULT = """
 The reviews of MTL-16 in the next section have 100 to 200 words, but for MR, with 21.
