@@ -222,8 +222,8 @@ def test_every_documented_command_runs(scripts: ScriptRunner) -> None:
 # The first cell of a line -> the real data set, and its options.
 DATA = {
     "1,400 reviews": ("mtl16/kitchen_housewares", []),
-    "200 short sentences, a small BERT": ("sst2", []),
-    "1,400 short sentences, a small BERT": ("mtl16/MR", []),
+    "200 short sentences, a small BERT": ("sst2", ["--max_train_samples", "200"]),
+    "1,400 short sentences, a small BERT": ("sst2", ["--max_train_samples", "1400"]),
     "reviews, a small BERT": ("mtl16/kitchen_housewares", []),
     "short sentences, a small BERT": ("sst2", []),
     "pairs of sentences": ("snli", []),
