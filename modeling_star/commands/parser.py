@@ -78,7 +78,7 @@ FRESH_LEARNING_RATE = 5e-4
 # Of --pretrained, for sentences and for whole documents: of long texts fewer are in a batch.
 PRETRAINED: dict[str, Any] = {"learning_rate": 1e-4, "per_device_train_batch_size": 32, "warmup_steps": 0.1}
 TOKENS_OF_PRETRAINED = 4096
-# Three epochs of 200 texts, 21 updates, train little (experiments/pages/pretrained.md).
+# Three epochs of 200 texts, 21 updates, train little (experiments/pages/peers.md).
 UPDATES_OF_PRETRAINED = 100
 
 _USUAL = {"per_device_train_batch_size": 8, "warmup_steps": 0}  # in the help

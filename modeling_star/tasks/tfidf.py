@@ -98,13 +98,12 @@ class LinearModel:
     Args:
         task: a classification.
         trainer: with the features of train and validation.
-        had_vote: whether the model that is trained had TF-IDF.
+        is_asked: whether TF-IDF stays whatever it adds: a flag says so, or the model that is trained had it.
         reason: why there is no encoder; `None` where one is trained.
     """
 
-    def __init__(self, task: Task, trainer: Any, had_vote: bool, reason: str | None) -> None:
-        self.task, self.reason = task, reason
-        self.is_asked = bool(task.data_args.tfidf_vote or had_vote)
+    def __init__(self, task: Task, trainer: Any, is_asked: bool, reason: str | None) -> None:
+        self.task, self.is_asked, self.reason = task, is_asked, reason
         began = time.perf_counter()
         splits = {"train": trainer.train_dataset, "validation": trainer.eval_dataset}
         data = {name: (task.data.splits[name], split) for name, split in splits.items() if split is not None}
@@ -150,7 +149,7 @@ class LinearModel:
         if self.is_asked or gain > error:
             share = f"TF-IDF has the share {self.terms.share:.2f}"
             self.closing = f"The encoder is in the ensemble, {share}: {scores}, {cost}"
-            # A randomly initialised encoder does without TF-IDF by chance alone.
+            # Only a pretrained encoder replaces TF-IDF: on MR a randomly initialised one did, and scored less.
             if self.is_asked or self.task.model_args.pretrained is None or more > error_of_more:
                 trainer.model.set_tfidf(self.terms)
             else:
@@ -222,15 +221,16 @@ def linear_model(task: Task, trainer: Any, had_vote: bool, reason: str | None) -
     is_wanted = had_vote or _is_default(task) if task.data_args.tfidf_vote is None else task.data_args.tfidf_vote
     if not trainer.args.do_train or not (is_wanted or reason):
         return None
-    if obstacle := _obstacle(task, trainer, reason):
+    is_asked = bool(task.data_args.tfidf_vote or had_vote)
+    if obstacle := _obstacle(task, trainer, reason, is_asked):
         level = logging.WARNING if task.data_args.tfidf_vote else logging.INFO
         logger.log(level, f"TF-IDF does not vote with the encoder: {obstacle}.")
         return None
-    return LinearModel(task, trainer, had_vote, reason)
+    return LinearModel(task, trainer, is_asked, reason)
 
 
-def _obstacle(task: Task, trainer: Any, reason: str | None) -> str | None:
-    """Why TF-IDF cannot vote, if it cannot; a UserError where it was to classify alone."""
+def _obstacle(task: Task, trainer: Any, reason: str | None, is_asked: bool) -> str | None:
+    """Why TF-IDF cannot vote, or unasked should not, if so; a UserError where it was to classify alone."""
     if task.data.problem_type == "regression":
         if reason is not None:
             raise UserError("--model_type tfidf predicts classes, and the labels are numbers: name a neural model.")
@@ -241,7 +241,9 @@ def _obstacle(task: Task, trainer: Any, reason: str | None) -> str | None:
         return f"a {trainer.model.config.model_type} is no encoder of this package"
     if len(task.data.text_columns) != 1:
         return "it does not compare the two texts of a pair"
-    if trainer.eval_dataset is None or len(trainer.eval_dataset) < FEWEST_HELD_OUT:
+    if trainer.eval_dataset is None:
+        return "without a validation split nothing says how far to trust either"
+    if len(trainer.eval_dataset) < FEWEST_HELD_OUT and not is_asked:
         return f"fewer than {FEWEST_HELD_OUT} validation texts do not say how far to trust either"
     if len(trainer.train_dataset) > MOST_TEXTS:
         return f"the train split has more than {MOST_TEXTS:,} texts"

@@ -178,12 +178,13 @@ def test_a_run_without_a_shape_saves_a_vote_and_training_it_again_fits_it_again(
     [
         ([SMALL], rows_of("text"), False),
         ([SMALL, "--tfidf_vote=true"], rows_of("text"), True),
+        ([SMALL, "--tfidf_vote=true"], rows_of("text")[:12], True),
         ([], rows_of("sentence1", "sentence2"), False),
         ([], rows_of("text", label=lambda word: len(word) + 0.5 * (word == "dull")), False),
         (["--tfidf_vote=true", "--validation_fraction=0"], rows_of("text"), False),
         (["--tfidf_vote=true"], rows_of("text", label=lambda word: [word, "text"]), True),
     ],
-    ids=["shape", "asked", "pairs", "regression", "no validation", "several labels"],
+    ids=["shape", "asked", "asked, few rows", "pairs", "regression", "no validation", "several labels"],
 )
 def test_who_votes_follows_from_arguments_and_data(
     result_of: Callable[..., tuple[Path, dict[str, Any]]], given: list[str], rows: list[dict[str, Any]], votes: bool
@@ -231,6 +232,16 @@ def test_tfidf_that_adds_nothing_to_a_pretrained_encoder_is_not_kept(
     bert = write_bert(tmp_path / "bert", [row["text"] for row in rows_of("text")])
     folder, _ = result_of("encoder", rows_of("text") * 40, *([f"--pretrained={bert}"] if pretrained else []))
     assert (terms_in(folder) == 0) == pretrained
+    assert not json.loads((folder / "config.json").read_text())["tfidf_alone"]
+
+
+def test_a_few_held_out_rows_do_not_decide_about_a_pretrained_encoder(
+    result_of: Callable[..., tuple[Path, dict[str, Any]]], tmp_path: Path
+) -> None:
+    rows = rows_of("text")[:12]
+    bert = write_bert(tmp_path / "bert", [row["text"] for row in rows])
+    folder, _ = result_of("encoder", rows, f"--pretrained={bert}")
+    assert terms_in(folder) == 0
     assert not json.loads((folder / "config.json").read_text())["tfidf_alone"]
 
 
