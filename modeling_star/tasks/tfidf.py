@@ -110,7 +110,11 @@ class LinearModel:
         # A student's training texts begin with the labelled ones.
         self.rows = {name: split["input_ids"][: len(given)] for name, (given, split) in data.items()}
         self.labels = {name: np.array(given[task.data.label_column][:]) for name, (given, _) in data.items()}
-        self.terms = _fit(task, self.rows["train"], self.labels["train"])
+        try:
+            self.terms = _fit(task, self.rows["train"], self.labels["train"])
+        except UserError as error:
+            instead = " in place of --model_type tfidf" if task.model_args.model_type == "tfidf" else ""
+            raise UserError(f"{error}. To train an encoder without it, write --tfidf_vote false{instead}") from None
         self.seconds = time.perf_counter() - began
         self.logits = {name: linear_logits(self.terms, rows) for name, rows in self.rows.items() if name != "train"}
         shown = f", validation {self.metric} {self.score(self.logits['validation']):.3f}" if self.logits else ""
@@ -196,10 +200,9 @@ def _fit(task: Task, rows: Rows, labels: np.ndarray, like: TfidfTerms | None = N
     if labels.ndim > 1 or len(np.unique(labels)) > 1:
         terms = fit_terms(rows, labels, len(names), longest, by_class, like)
     if terms is None:
-        is_needed = task.data_args.tfidf_vote is not False
         raise UserError(
             f"TF-IDF cannot be fitted to {column!r}: no word is in two training texts, but not in all, or there is "
-            "only one class." + is_needed * " To train an encoder without it, write --tfidf_vote false"
+            "only one class"
         )
     return terms
 
