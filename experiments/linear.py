@@ -34,7 +34,6 @@ from modeling_star.inference.explain import encoder_alone
 from modeling_star.inference.prediction import Predictor
 from modeling_star.runs.run import run
 from modeling_star.tasks.sequence_classification import ClassificationTask
-from modeling_star.tasks.tfidf import count_words
 from modeling_star.training.arguments import ClassificationArguments, ClassificationModelArguments, LabelRunArguments
 
 
@@ -73,6 +72,11 @@ def classify(splits: dict[str, Rows], folder: str, **given: Any) -> Any:
         Path(files[f"{name}_file"]).write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     given = {"do_train": True, "do_eval": True, "do_predict": True, "disable_tqdm": True, **given}
     return run(ClassificationTask, *from_values(GROUPS, {**files, "output_dir": f"{folder}/model", **given}))[0]
+
+
+def count_words(text: str) -> int:
+    """Words between spaces, and Chinese and Japanese letters."""
+    return len(text.split()) + sum(ord(letter) >= FIRST_CJK for letter in text)
 
 
 def digits(labels: list[str], classes: list[str]) -> str:

@@ -248,7 +248,7 @@ def load_setfit(folder: Path) -> Predict:
 
 
 def train_spanmarker(job: Job) -> None:
-    """As its README: 3 epochs at 5e-5."""
+    """As its README: 3 epochs at 5e-5; less padding, and products in bfloat16, save three quarters of the time."""
     from datasets import Dataset
     from span_marker import SpanMarkerModel, Trainer
     from transformers import TrainingArguments
@@ -256,10 +256,11 @@ def train_spanmarker(job: Job) -> None:
     rows = job.read("train")
     labels = sorted({tag for row in rows for tag in row["tags"]}, key=lambda tag: (tag != "O", tag[2:], tag))
     encoded = [{"tokens": row["tokens"], "ner_tags": [labels.index(tag) for tag in row["tags"]]} for row in rows]
-    model = SpanMarkerModel.from_pretrained(job.start, labels=labels, model_max_length=256, entity_max_length=8)
+    lengths = {"model_max_length": 128, "marker_max_length": 64, "entity_max_length": 8}
+    model = SpanMarkerModel.from_pretrained(job.start, labels=labels, **lengths)
     fixed = {"output_dir": str(job.folder / "runs"), "save_strategy": "no", "report_to": "none", "use_cpu": True}
     rates = {"learning_rate": 5e-5, "weight_decay": 0.01, "warmup_ratio": 0.1, "per_device_train_batch_size": 8}
-    arguments = TrainingArguments(**fixed, **rates, num_train_epochs=3, seed=job.seed)
+    arguments = TrainingArguments(**fixed, **rates, bf16=True, num_train_epochs=3, seed=job.seed)
     trainer = Trainer(model=model, args=arguments, train_dataset=Dataset.from_list(encoded))
     trainer.train()
     trainer.save_model(str(job.folder / "model"))
@@ -570,12 +571,12 @@ SYSTEMS = {
     "openvino-bfloat16": served("OpenVINO bfloat16", "openvino", train_openvino, partial(load_openvino, "bf16")),
     "converted-float32": served("converted, float32", "ours", train_converted, partial(load_converted, None)),
     "converted-bfloat16": served("converted, bfloat16", "ours", train_converted, partial(load_converted, "bfloat16")),
-    "classify": System("ours: default", "ours", partial(train_ours, []), load_ours, ALL),
     "pretrained": System("ours: --pretrained MiniLM", "ours", partial(train_ours, PRETRAINED), load_ours, ALL),
     "without-crf": System(
         "ours: --pretrained MiniLM, no CRF", "ours", partial(train_ours, NO_CRF), load_ours, "entities"
     ),
-    "tfidf": System("ours: TF-IDF", "ours", partial(train_ours, ["--model_type", "tfidf"]), load_ours, seeds=False),
+    "tfidf": System("ours: default, TF-IDF", "ours", partial(train_ours, []), load_ours, seeds=False),
+    "tag": System("ours: default", "ours", partial(train_ours, []), load_ours, "entities tags"),
 }
 
 

@@ -2,7 +2,7 @@
 Other packages and ours on the same files: scores, training time, speed, time to the first prediction, memory.
 
     python experiments/peers.py environments --work WORK
-    python experiments/peers.py run --data DATA --work WORK --sets sst2@200 sst2 --systems sklearn classify
+    python experiments/peers.py run --data DATA --work WORK --sets sst2@200 sst2 --systems sklearn tfidf
     python experiments/peers.py speed --data DATA --work WORK --sets sst2 books --threads 1 2
     python experiments/reproduce.py --page
 
@@ -68,7 +68,7 @@ SHAPES = ("1x32", "32x128", "8x512", "1x8192")
 TIMED_ROWS = {"books": 128, "polarity": 64}  # of a file; of the others 512
 CLASSES = (129, 256, 512)
 # The first that has run is compared with; what runs in our environment and is not ours; what is only another runtime.
-OURS = ("classify", "pretrained", "without-crf", "tfidf")
+OURS = ("pretrained", "tfidf", "tag", "without-crf")
 FOREIGN = ("minilm", "pytorch-bfloat16", "onnx-float32", "onnx-int8")
 ONLY_SERVED = ("pytorch-bfloat16", "onnx-float32", "openvino-float32", "converted-float32")
 
@@ -407,12 +407,14 @@ def costs(name: str, systems: dict[str, list[dict[str, Any]]], processor: str) -
             counts = [[read_counts(row["counts"]) for row in systems[x]] for x in (system, ours)]
             found = [100 * number for number in bootstrap_counts(rows[0]["metric"], *counts)]
             minus = "{:+.1f} [{:+.1f}, {:+.1f}]".format(*found)
+        score = f"{100 * mean(rows, 'test'):.1f}" + (f" ({len(rows)} seeds)" if len(rows) > 1 else "")
+        # of this processor, if some are
+        rows = [row for row in rows if row["environment"]["processor"] == processor] or rows
         # with the fine-tuning, where the system is another runtime
         parts = [rows, systems.get(SYSTEMS[system].base or "", [])]
         seconds = sum(statistics.fmean(row["training_seconds"]["cpu"] for row in part) for part in parts if part)
-        score = f"{100 * mean(rows, 'test'):.1f}" + (f" ({len(rows)} seeds)" if len(rows) > 1 else "")
         times = [f"{seconds:,.0f}", f"{mean(rows, 'texts_per_second'):,.0f}", f"{mean(rows, 'first_seconds'):.1f}"]
-        if any(row["environment"]["processor"] != processor for row in rows):
+        if rows[0]["environment"]["processor"] != processor:
             times = [f"*{time}*" for time in times]
         sizes = [f"{mean(rows, 'megabytes'):,.0f}", f"{mean(rows, 'megabytes_of_files'):,.1f}"]
         table.append([f"**{title}**" if system in best else title, score, minus, *times, *sizes])

@@ -295,7 +295,7 @@ class StarEstimator(BaseEstimator):
 @dataclass(eq=False, repr=False)
 class StarClassifier(ClassifierMixin, StarEstimator):
     """
-    A text classifier: a new encoder in an ensemble with TF-IDF, or any saved model, behind scikit-learn's interface.
+    A text classifier, TF-IDF, an encoder or both as in `classify`, or a saved model, behind scikit-learn's interface.
 
     The parameters are those of `StarEstimator`, and:
 

@@ -4,8 +4,8 @@ Fine-tune a classifier: texts or pairs of texts, one label, several labels or a 
 With a recipe; the command line overrides it:
     modeling-star classify mtl16 --train_file train.jsonl.gz ...
 
-Your own files, with a tokenizer trained on them: TF-IDF, and an encoder where that helps (--model_type tfidf: TF-IDF
-alone; --tfidf_vote true or false: an encoder with or without it; --config_name star-base: the paper's form of it):
+Your own files, with a tokenizer trained on them: TF-IDF (--tfidf_vote true: with a randomly initialised encoder;
+--config_name star-base: an encoder in the paper's form, without TF-IDF):
     modeling-star classify --train_file train.csv --validation_file dev.csv --output_dir outputs/mine
 
 A pretrained encoder, converted to a BiG-Transformer, and TF-IDF where that helps:

@@ -13,7 +13,6 @@ import numpy as np
 from transformers import EvalPrediction, PreTrainedTokenizerBase, TrainingArguments
 
 from ..data.classification import tokenize_texts
-from ..data.writing_systems import FIRST_CJK
 from ..errors import UserError
 from ..evaluation.reports import score_prefix
 from ..models.configuration_star import StarTransformerConfig
@@ -30,9 +29,6 @@ logger = logging.getLogger(__name__)
 
 # Of more training texts a fit would take minutes.
 MOST_TEXTS = 100_000
-# An encoder adds to TF-IDF where at least so many training texts have fewer words than these on average
-# (experiments/pages/tfidf_vote.md).
-FEWEST_TEXTS, MOST_WORDS = 1_000, 40
 # Of fewer the standard error says nothing.
 FEWEST_HELD_OUT = 10
 _NO_LIMIT = int(1e30)  # of tokens, as transformers writes it
@@ -53,20 +49,11 @@ def why_alone(task: Task) -> str | None:
         return "--model_type tfidf is written"
     if getattr(saved_config(arguments), "tfidf_alone", False):
         return f"{arguments.model_name_or_path} has none"
-    is_open = _is_default(task) and arguments.pretrained is None
-    if task.data_args.tfidf_vote is not None or not is_open or "train" not in data.splits:
-        return None
-    train, single = data.splits["train"], len(data.text_columns) == 1
-    if not single or data.problem_type == "regression" or len(train) > MOST_TEXTS:
-        return None
-    if not all(split in data.splits and data.is_labelled(split) for split in ("train", "validation")):
-        return "no validation split says what one adds"
-    advice = "; with an encoder too: --tfidf_vote true"
-    if len(train) < FEWEST_TEXTS:
-        return f"there are fewer than {FEWEST_TEXTS:,} training texts{advice}"
-    words = np.mean([count_words(text) for text in train[data.text_columns[0]][:1000]])
-    if words >= MOST_WORDS:
-        return f"texts have {words:.0f} words on average, not fewer than {MOST_WORDS}{advice}"
+    is_open = _is_default(task) and arguments.pretrained is None and task.data_args.tfidf_vote is None
+    has_classes = len(data.text_columns) == 1 and data.problem_type != "regression"
+    if is_open and has_classes and "train" in data.splits and len(data.splits["train"]) <= MOST_TEXTS:
+        # A randomly initialised one hardly adds to it: experiments/pages/tfidf_vote.md.
+        return "for a pretrained one write --pretrained NAME, for a new one --tfidf_vote true"
     return None
 
 
@@ -74,11 +61,6 @@ def _is_default(task: Task) -> bool:
     """Whether the arguments name neither a model nor its shape, or a pretrained encoder; and no teacher."""
     is_open = task.model_args.pretrained or not any(getattr(task.model_args, name) for name in _NAMES)
     return bool(is_open) and task.data_args.teacher is None
-
-
-def count_words(text: str) -> int:
-    """Words between spaces, and Chinese and Japanese letters."""
-    return len(text.split()) + sum(ord(letter) >= FIRST_CJK for letter in text)
 
 
 def without_encoder(task: Task) -> Task:
@@ -153,14 +135,13 @@ class LinearModel:
         if self.is_asked or gain > error:
             share = f"TF-IDF has the share {self.terms.share:.2f}"
             self.closing = f"The encoder is in the ensemble, {share}: {scores}, {cost}"
-            # Only a pretrained encoder replaces TF-IDF: on MR a randomly initialised one did, and scored less.
-            if self.is_asked or self.task.model_args.pretrained is None or more > error_of_more:
+            if self.is_asked or more > error_of_more:
                 trainer.model.set_tfidf(self.terms)
             else:
                 alone = f"validation {self.metric} {self.score(encoder):.3f}, {self.score(linear):.3f} of TF-IDF"
                 self.closing = f"The encoder classifies alone, as TF-IDF adds nothing to it: {alone}, {cost}"
             return {}
-        advice = "next time write --model_type tfidf, or --tfidf_vote false for the encoder alone"
+        advice = "next time leave out --pretrained, or write --tfidf_vote false for the encoder alone"
         self.closing = f"The encoder is not kept: {scores}, {cost}; {advice}"
         trainer.model = trainer.model_wrapped = make_model(without_encoder(self.task), trainer.processing_class)
         trainer.model.to(trainer.args.device)

@@ -177,8 +177,8 @@ class ClassificationArguments(TeacherArguments):
         "Kind of the labels; write multi_label_classification if a cell holds several separated by a comma, | or ;."
     )
     tfidf_vote: bool | None = flag(
-        "true: an encoder is trained, and TF-IDF votes with it; false: an encoder alone. By default, where "
-        "no model, shape or embeddings are named, TF-IDF, with an encoder where held-out texts gain by it; a named "
+        "true: an encoder is trained, and TF-IDF votes with it; false: an encoder alone. By default TF-IDF alone "
+        "where no model, shape or embeddings are named; with --pretrained what is best on held-out texts; a saved "
         "model keeps what it has, fitted to the new texts."
     )
     tfidf_baseline: bool = flag("Compare with TF-IDF and logistic regression, fitted in seconds.", True)

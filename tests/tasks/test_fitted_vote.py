@@ -194,19 +194,15 @@ def test_who_votes_follows_from_arguments_and_data(
 
 
 @pytest.mark.parametrize(
-    ("given", "rows"),
-    [([], 60), (["--model_type=tfidf"], 60), (["--validation_fraction=0"], 60), ([], 2400)],
-    ids=["few rows", "asked", "no validation", "an encoder that adds nothing"],
+    "given", [[], ["--model_type=tfidf"], ["--validation_fraction=0"]], ids=["default", "asked", "no validation"]
 )
-def test_tfidf_classifies_alone(
-    result_of: Callable[..., tuple[Path, dict[str, Any]]], given: list[str], rows: int
-) -> None:
-    folder, results = result_of("alone", rows_of("text") * (rows // 60), "--learning_rate=0", *given)
+def test_tfidf_classifies_alone(result_of: Callable[..., tuple[Path, dict[str, Any]]], given: list[str]) -> None:
+    folder, results = result_of("alone", rows_of("text"), *given)
     assert json.loads((folder / "config.json").read_text())["tfidf_alone"]
     assert results["test_accuracy"] == 1.0
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert ("TF-IDF" in card, "Star-Transformer" in card, "learning rate |" in card) == (True, False, False)
-    assert ("train_loss" in results) == (rows > 60)
+    assert "train_loss" not in results
     # Trained further it is fitted to the new texts, with its tokens.
     turned = rows_of("text", label=lambda word: {"dull": "fine", "fine": "dull"}[word])
     again, results = result_of("again", turned, f"--model_name_or_path={folder}")
@@ -214,12 +210,12 @@ def test_tfidf_classifies_alone(
     assert results["test_accuracy"] == 1.0
 
 
-@pytest.mark.parametrize("pretrained", [False, True])
-def test_tfidf_that_adds_nothing_to_a_pretrained_encoder_is_not_kept(
+@pytest.mark.parametrize("is_better", [False, True])
+def test_a_pretrained_encoder_or_tfidf_classifies_alone_where_the_other_adds_nothing(
     result_of: Callable[..., tuple[Path, dict[str, Any]]],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
-    pretrained: bool,
+    is_better: bool,
 ) -> None:
     predict = StarTrainer.predict
 
@@ -227,12 +223,14 @@ def test_tfidf_that_adds_nothing_to_a_pretrained_encoder_is_not_kept(
         output = predict(trainer, features, **given)
         return output._replace(predictions=20 * np.eye(2)[output.label_ids])
 
-    monkeypatch.setattr(StarTrainer, "predict", certain)
-    monkeypatch.setattr(tfidf, "linear_logits", lambda terms, rows: np.zeros((len(rows), 2)))
+    if is_better:
+        monkeypatch.setattr(StarTrainer, "predict", certain)
+        monkeypatch.setattr(tfidf, "linear_logits", lambda terms, rows: np.zeros((len(rows), 2)))
     bert = write_bert(tmp_path / "bert", [row["text"] for row in rows_of("text")])
-    folder, _ = result_of("encoder", rows_of("text") * 40, *([f"--pretrained={bert}"] if pretrained else []))
-    assert (terms_in(folder) == 0) == pretrained
-    assert not json.loads((folder / "config.json").read_text())["tfidf_alone"]
+    folder, results = result_of("encoder", rows_of("text"), f"--pretrained={bert}", "--learning_rate=0")
+    assert "train_loss" in results
+    assert (terms_in(folder) == 0) == is_better
+    assert json.loads((folder / "config.json").read_text())["tfidf_alone"] == (not is_better)
 
 
 def test_a_few_held_out_rows_do_not_decide_about_a_pretrained_encoder(
