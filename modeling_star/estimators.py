@@ -274,7 +274,8 @@ class StarEstimator(BaseEstimator):
                 splits["train"] = train.select(np.repeat(np.arange(len(train)), counts[train[_ROW][:]]))
             model_args, data_args, run_args, training = parsed
             splits = splits.remove_columns(_ROW)
-            _, self.results_ = run(task, model_args, data_args, run_args, training, splits=splits)
+            done, self.results_ = run(task, model_args, data_args, run_args, training, splits=splits)
+            self._closing = None if done.closing is None or done.why_untrained else _in_python(done.closing)
             self._files = ModelFiles(given["output_dir"])
             self.__dict__.pop("predictor_", None)
             self.predictor_.load()
@@ -286,6 +287,8 @@ class StarEstimator(BaseEstimator):
         if f"eval_{score}" in self.results_:
             lines = baseline_lines(self.results_, score)
             parts.append(lines[0] if lines else f"validation {score} {self.results_[f'eval_{score}']:.3f}")
+        if self._closing:
+            parts.append(self._closing)
         if self._warnings:
             parts.append(f"{self._warnings} warning{'s' * (self._warnings > 1)}, shown with verbose=True")
         if parts:
@@ -541,7 +544,9 @@ def _in_python(message: str) -> str:
         name = _PARAMETERS.get(flag[1], flag[1])
         if name in StarClassifier().get_params():
             return name if flag[2] is None else f"{name}={flag[2]}"
-        value = "..." if flag[2] is None else {"true": "True", "false": "False"}.get(flag[2], flag[2])
+        is_switch = any(getattr(group, name, None) is False for group in StarClassifier.groups)
+        bare = "True" if is_switch else "..."
+        value = {None: bare, "true": "True", "false": "False"}.get(flag[2], flag[2])
         return f'arguments={{"{name}": {value}}}'
 
     return _FLAG.sub(parameter, message)

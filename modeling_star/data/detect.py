@@ -190,6 +190,6 @@ def _detect(head: Head, options: Options) -> DataFile:
             return DataFile(format, head, options, found)
     if path.is_dir():
         raise UserError(f"{path} is a folder. Check --train_file, --validation_file and --test_file.")
-    if path.stat().st_size == 0:
+    if not head.content:
         raise no_rows(path)
     raise UserError(f"{path} ends in {head.ending!r}. Data files end in {', '.join(_FORMATS)}, optionally with .gz.")

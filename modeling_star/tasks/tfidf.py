@@ -45,10 +45,15 @@ _NAMES = ("model_name_or_path", "config_name", "model_type", "config_overrides",
 def why_alone(task: Task) -> str | None:
     """Why TF-IDF classifies without an encoder; `None`: an encoder is trained."""
     arguments, data = task.model_args, task.data
+    flag = None
     if arguments.model_type == "tfidf" and arguments.model_name_or_path is None:
-        return "--model_type tfidf is written"
-    if getattr(saved_config(arguments), "tfidf_alone", False):
-        return f"{arguments.model_name_or_path} has none"
+        flag, reason = "--model_type tfidf", "--model_type tfidf is written"
+    elif getattr(saved_config(arguments, of_any_head=True), "tfidf_alone", False):
+        flag, reason = "--model_name_or_path", f"{arguments.model_name_or_path} has none"
+    if flag is not None:
+        if task.data_args.tfidf_vote is not None:
+            raise UserError(f"--tfidf_vote is about an encoder, and {reason}: omit --tfidf_vote, or {flag}.")
+        return reason
     is_open = _is_default(task) and arguments.pretrained is None and task.data_args.tfidf_vote is None
     has_classes = len(data.text_columns) == 1 and data.problem_type != "regression"
     if is_open and has_classes and "train" in data.splits and len(data.splits["train"]) <= MOST_TEXTS:
@@ -118,7 +123,10 @@ class LinearModel:
         """
         if self.reason is not None:
             self._alone(trainer)
-            self.closing = f"TF-IDF, trained in {self.seconds:.1f} s without an encoder: {self.reason}"
+            self.closing = (
+                f"TF-IDF, trained in {self.seconds:.1f} s without an encoder, so that epochs, learning rate and batch "
+                f"size have no effect: {self.reason}"
+            )
             return {"train_runtime": self.seconds, "parameters": self._parameters}
         expected, linear = self.labels["validation"], self.logits["validation"]
         predictions = trainer.predict(trainer.eval_dataset).predictions
@@ -130,19 +138,20 @@ class LinearModel:
         tempered = linear / temperature_of(linear, expected)
         gain, error = self.gain = _mean_and_error(log_losses(tempered, expected) - loss)
         more, error_of_more = _mean_and_error(log_losses(encoder / self.terms.temperature, expected) - loss)
-        scores = f"validation {self.metric} {self.score(both):.3f} with it, {self.score(linear):.3f} without"
-        cost = f"the log loss changes by {-gain:+.3f} ± {error:.3f}; {seconds:.0f} s, TF-IDF {self.seconds:.1f} s"
+        scores = f"validation {self.metric} {self.score(both):.3f} of both, {self.score(linear):.3f} of TF-IDF"
+        losses = f"log loss {loss.mean():.3f} and {loss.mean() + gain:.3f} (difference {-gain:+.3f} ± {error:.3f})"
+        cost = f"{losses}; {seconds:.0f} s, TF-IDF {self.seconds:.1f} s"
         if self.is_asked or gain > error:
             share = f"TF-IDF has the share {self.terms.share:.2f}"
             self.closing = f"The encoder is in the ensemble, {share}: {scores}, {cost}"
             if self.is_asked or more > error_of_more:
                 trainer.model.set_tfidf(self.terms)
             else:
-                alone = f"validation {self.metric} {self.score(encoder):.3f}, {self.score(linear):.3f} of TF-IDF"
-                self.closing = f"The encoder classifies alone, as TF-IDF adds nothing to it: {alone}, {cost}"
+                alone = f"validation {self.metric} {self.score(encoder):.3f} of the encoder"
+                self.closing = f"The encoder classifies alone, as TF-IDF adds nothing to it: {alone}, {scores}, {cost}"
             return {}
         advice = "next time leave out --pretrained, or write --tfidf_vote false for the encoder alone"
-        self.closing = f"The encoder is not kept: {scores}, {cost}; {advice}"
+        self.closing = f"The encoder is not kept, as it adds no more than chance: {scores}, {cost}; {advice}"
         trainer.model = trainer.model_wrapped = make_model(without_encoder(self.task), trainer.processing_class)
         trainer.model.to(trainer.args.device)
         self._alone(trainer)
@@ -207,8 +216,9 @@ def linear_model(task: Task, trainer: Any, had_vote: bool, reason: str | None) -
         return None
     is_asked = bool(task.data_args.tfidf_vote or had_vote)
     if obstacle := _obstacle(task, trainer, reason, is_asked):
-        level = logging.WARNING if task.data_args.tfidf_vote else logging.INFO
-        logger.log(level, f"TF-IDF does not vote with the encoder: {obstacle}.")
+        task.closing = f"The encoder, a {trainer.model.config.model_type}, classifies without TF-IDF: {obstacle}"
+        if task.data_args.tfidf_vote:
+            logger.warning(f"{task.closing}.")
         return None
     return LinearModel(task, trainer, is_asked, reason)
 

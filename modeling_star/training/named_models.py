@@ -66,7 +66,7 @@ def check_names(arguments: ModelArguments) -> None:
     if arguments.encoder is not None:
         for flag in ("embeddings_name_or_path", "config_name", "model_type", "word_vectors", "pretrained"):
             if getattr(arguments, flag) is not None and flag != given:
-                raise UserError(f"--{flag} is for a new model, and --{given} names a saved one: omit it.")
+                raise UserError(f"--{flag} is for a new model, which --{given} is not: omit it.")
     for flag in ("model_name_or_path", "pretrained", "config_name", "tokenizer_name", "embeddings_name_or_path"):
         check_exists(f"--{flag}", getattr(arguments, flag))
 
@@ -103,9 +103,9 @@ def config_fields(name: str) -> dict[str, Any]:
         return PreTrainedConfig.get_config_dict(name)[0]
 
 
-def saved_config(arguments: ModelArguments) -> PreTrainedConfig | None:
-    """The configuration of a saved model whose head is kept; `None` for a new model or head."""
-    if arguments.model_name_or_path is None or arguments.ignore_mismatched_sizes:
+def saved_config(arguments: ModelArguments, *, of_any_head: bool = False) -> PreTrainedConfig | None:
+    """The configuration of a saved model, if `of_any_head` also of one whose head is replaced; else `None`."""
+    if arguments.model_name_or_path is None or (arguments.ignore_mismatched_sizes and not of_any_head):
         return None
     with loading("--model_name_or_path", arguments.model_name_or_path):
         return AutoConfig.from_pretrained(

@@ -95,6 +95,14 @@ def test_a_broken_gzip_file_is_named(tmp_path, name):
             load_splits(files={"train": tmp_path / name})
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.conll", "a.json"])
+def test_an_empty_file_is_called_so_packed_or_not(tmp_path, name):
+    for path, content in ((tmp_path / name, b""), (tmp_path / f"{name}.gz", gzip.compress(b""))):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=f"{path.name} is empty"):
+            load_splits(files={"train": path})
+
+
 def test_an_absent_file_or_a_folder_is_named(tmp_path):
     for path in (tmp_path / "gone.jsonl", tmp_path):
         with pytest.raises(UserError, match=path.name):

@@ -18,6 +18,7 @@ from task_samples import Parsed
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from modeling_star import StarClassifier
+from modeling_star.errors import UserError
 from modeling_star.models.token_runs import TfidfTerms
 from modeling_star.runs.run import load_task, run_once
 from modeling_star.tasks import tfidf, tfidf_terms
@@ -208,6 +209,24 @@ def test_tfidf_classifies_alone(result_of: Callable[..., tuple[Path, dict[str, A
     again, results = result_of("again", turned, f"--model_name_or_path={folder}")
     assert json.loads((again / "config.json").read_text())["tfidf_alone"]
     assert results["test_accuracy"] == 1.0
+    # Its encoder is none, also for other labels.
+    other = rows_of("text", label={"dull": "no", "fine": "yes"}.__getitem__)
+    last, results = result_of("other", other, f"--model_name_or_path={folder}", "--ignore_mismatched_sizes=true")
+    assert json.loads((last / "config.json").read_text())["tfidf_alone"]
+    assert results["test_accuracy"] == 1.0
+    with pytest.raises(UserError, match="omit --tfidf_vote, or --model_name_or_path"):
+        result_of("vote", turned, f"--model_name_or_path={folder}", "--tfidf_vote=true")
+
+
+def test_an_estimator_says_that_a_pretrained_encoder_is_not_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts, labels = zip(*((row["text"], row["label"]) for row in rows_of("text") * 2), strict=True)
+    bert = write_bert(tmp_path / "bert", texts)
+    arguments = {"pretrained": bert, "validation_fraction": 0.5}
+    classifier = StarClassifier(num_train_epochs=1, learning_rate=0.0, arguments=arguments).fit(texts, labels)
+    assert classifier.predictor_.model.config.tfidf_alone
+    assert "The encoder is not kept" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("is_better", [False, True])
