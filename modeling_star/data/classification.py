@@ -409,6 +409,8 @@ def encode_lists(
     named = _map(cells, lambda items: set(map(name_of, items)))
     names = {split: set().union(*filter(None, values)) for split, values in named.items()}
     labels, ids = label_ids(names, declared, label_list)
+    if not labels:
+        raise UserError(f"No row has a label, as all lists of column {column!r} are empty: name another column.")
     numbers = _map(named, lambda items: {ids[name] for name in items})
     return labels, _map(numbers, lambda items: [float(number in items) for number in range(len(labels))]), feature
 

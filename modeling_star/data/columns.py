@@ -92,7 +92,7 @@ def find_classification_columns(
     if not is_named and list_names(example) and not text_names(example):
         raise UserError(f"The columns {listed(splits)} are lists of words and tags. Write `modeling-star tag`")
     labels = _called(_LABELS, example.column_names)
-    label = label_column_name or _first(splits, labels, "--label_column_name", without_train="label")
+    label = label_column_name or _first(splits, labels, "--label_column_name", without_train="label", pairs=True)
     columns = _text_columns(splits, text_column_name, label)
     if text_column_name is None and len(columns) == 1:
         likely = dict.fromkeys((*contents(example)[0], *_called(_HALVES, text_names(example))))
@@ -313,12 +313,15 @@ def _first(
     known = _called((*TOKENS, *_TEXTS), example.column_names) if flag == "--text_column_name" else []
     if known and not set(known) & set(texts):
         kind = getattr(example.features[known[0]], "dtype", "other values")
-        other = f" {shlex.quote(texts[0])}" if texts else ""
-        raise UserError(
-            f"Column {known[0]!r} of {listed(splits)} holds {kind}, not texts: write strings in it, or name the "
-            f"column of texts, {flag}{other}"
-        )
-    header = f"`--column_names {without_header}{',_' * (len(example.column_names) - 2)}`"
+        texts = [name for name in texts if name not in _called(_LABELS, texts)]
+        other = f", or name the column of texts, --text_column_name {shlex.quote(texts[0])}" if texts else ""
+        raise UserError(f"Column {known[0]!r} of {listed(splits)} holds {kind}, not texts: write strings in it{other}")
+    rest = [*without_header.split(","), *["_"] * (len(example.column_names) - 2)]
+    found, _ = contents(example, used)
+    if pairs and len(found) == 2 < len(example.column_names):
+        position = {found[0]: "sentence1", found[1]: "sentence2"}
+        rest = [position.get(name) or rest.pop(1) for name in example.column_names]
+    header = f"`--column_names {','.join(rest)}`"
     # The first label of a file without a header line comes again.
     is_cell = any(name in example[name][:_ROWS_COMPARED] for name in example.column_names)
     if len(example.column_names) == 2 and (is_cell or is_first_row(example.column_names)):
@@ -328,9 +331,10 @@ def _first(
     if len(example.column_names) == 1 and flag == "--label_column_name":
         raise UserError(f"There is no other column than {listed(splits)}. Add a column of labels, such as 'label'.")
     kind = "texts" if flag == "--text_column_name" else "labels"
+    is_header = _called((*_LABELS, *TAGS, *TOKENS, *_TEXTS), example.column_names)
     raise UserError(
-        f"No column of {listed(splits)} has a known name of {kind}. Name it{suggested(example, flag, used, pairs)}; "
-        f"without a header line, name all: {header}"
+        f"No column of {listed(splits)} has a known name of {kind}. Name it{suggested(example, flag, used, pairs)}"
+        + ("" if is_header else f"; without a header line, name all: {header}")
     )
 
 

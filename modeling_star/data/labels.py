@@ -199,6 +199,7 @@ def label_ids(
         return labels, {name: index for index, name in enumerate(labels)}
     ids = {name: index for index, name in enumerate(label_list)}
     strange = sorted(present - set(ids))
+    or_new = ", or train a new head: --ignore_mismatched_sizes" if "train" in names else ""
     numbers = {str(index): index for index in range(len(label_list))}
     if strange and len(strange) == len(present) and present <= numbers.keys():
         if not has_names(label_list):
@@ -206,12 +207,12 @@ def label_ids(
         raise UserError(
             f"The labels are the numbers {', '.join(strange)}, and the model's labels are "
             f"{short_repr(list(label_list))}: which is which is unknown. Write the names in the data, such as "
-            f"{label_list[0]!r} for 0, or train a new head: --ignore_mismatched_sizes"
+            f"{label_list[0]!r} for 0{or_new}"
         )
     if strange:
         raise UserError(
             f"The label {strange[0]!r} is not one of the model's {len(label_list)} labels, "
-            f"{short_repr(list(label_list))}. Use these labels, or train a new head: --ignore_mismatched_sizes"
+            f"{short_repr(list(label_list))}. Use these labels{or_new}"
         )
     return tuple(label_list), ids
 

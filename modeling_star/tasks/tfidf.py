@@ -187,7 +187,7 @@ def _fit(task: Task, rows: Rows, labels: np.ndarray, like: TfidfTerms | None = N
     by_class = None if weights is None else dict(enumerate(weights.tolist()))
     longest = longest_term(task.data.splits["train"][column][:200])
     terms = None
-    if labels.ndim > 1 or len(np.unique(labels)) > 1:
+    if any(len(np.unique(column)) > 1 for column in np.atleast_2d(labels.T)):
         terms = fit_terms(rows, labels, len(names), longest, by_class, like)
     if terms is None:
         raise UserError(

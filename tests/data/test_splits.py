@@ -4,6 +4,7 @@ import gzip
 import json
 import logging
 import random
+import re
 from typing import Any
 
 import pytest
@@ -145,6 +146,28 @@ def test_minus_one_hundred_is_no_class(labels):
     assert kept.splits["train"]["label"][:] == [0, 1]
     scores = prepare_classification(one(text=["x", "y"], label=[-100, 3]), problem_type="regression")
     assert scores.splits["train"]["label"][:] == [-100.0, 3.0]
+
+
+def test_rows_of_empty_lists_have_no_label():
+    with pytest.raises(UserError, match="No row has a label"):
+        prepare_classification(one(text=["x", "y"], label=[[], []]))
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+def test_pairs_without_a_header_line_are_advised_names_that_read_them(tmp_path, order):
+    rows = [(f"A man sat on {n}.", f"Some dogs ran to {n}.", "yes" if n % 2 else "no") for n in range(12)]
+    file = tmp_path / "train.tsv"
+    file.write_text("".join("\t".join(row[index] for index in order) + "\n" for row in rows))
+    with pytest.raises(UserError, match="--column_names") as error:
+        prepare_classification(load_splits(files={"train": file}))
+    names = re.search(r"--column_names ([\w,]+)", str(error.value))[1].split(",")
+    data = prepare_classification(load_splits(files={"train": file}, column_names=names))
+    assert len(data.splits["train"]) == 12
+    assert [data.splits["train"][name][0] for name in data.text_columns] == [*rows[0][:2]]
+    # A header line is none of the rows.
+    file.write_text("premise\thypo\tlabel\n" + "".join("\t".join(row) + "\n" for row in rows))
+    with pytest.raises(UserError, match=r"--text_column_name premise,hypo`$"):
+        prepare_classification(load_splits(files={"train": file}))
 
 
 def test_minus_one_may_be_a_class():

@@ -262,6 +262,14 @@ def test_a_few_held_out_rows_do_not_decide_about_a_pretrained_encoder(
     assert not json.loads((folder / "config.json").read_text())["tfidf_alone"]
 
 
+@pytest.mark.parametrize("label", ["dull", ["dull"]], ids=["a class", "a list"])
+def test_one_label_of_all_rows_is_refused(
+    result_of: Callable[..., tuple[Path, dict[str, Any]]], label: str | list[str]
+) -> None:
+    with pytest.raises(UserError, match="there is only one class"):
+        result_of("run", rows_of("text", label=lambda _: label))
+
+
 def test_the_held_out_rows_are_scored_before_they_are_learnt(
     result_of: Callable[..., tuple[Path, dict[str, Any]]],
 ) -> None:
