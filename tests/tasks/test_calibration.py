@@ -36,7 +36,7 @@ from modeling_star.training.arguments import (
 
 
 def test_a_temperature_that_is_asked_for_needs_a_validation_split() -> None:
-    with pytest.raises(UserError, match="calibrate.*validation split"):
+    with pytest.raises(UserError, match=r"calibrate.*validation split"):
         StarTagger(arguments={"calibrate": True}, validation_fraction=0).fit([["a", "b"]] * 4, [["x", "y"]] * 4)
 
 
