@@ -228,6 +228,7 @@ DATA = {
     "short sentences, a small BERT": ("sst2", []),
     "pairs of sentences": ("snli", []),
     "English entities, a small BERT": ("wnut17", []),
+    "parts of speech, a small BERT": ("ud_english_ewt", ["--label_column_name", "pos_tags"]),
     "parts of speech": ("ud_english_ewt", ["--label_column_name", "pos_tags"]),
     "Chinese entities": ("weibo_ner", []),
     "Chinese texts": ("chnsenticorp", []),
