@@ -111,8 +111,6 @@ def check_parts(task: Task, training: TrainingArguments) -> None:
     if training.do_train and "train" not in task.data.splits:
         raise UserError("There is no train split to train on: add --train_file, or write --do_predict or --do_eval.")
     if training.do_train:
-        if task.calibrates_saved and "validation" not in task.data.splits:
-            raise UserError("--calibrate true fits a temperature to a validation split, and there is none: omit it.")
         return
     if not any(is_scored(split, training) for split in task.data.splits):
         raise UserError(

@@ -138,11 +138,6 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
         if not training.resume_from_checkpoint and training.process_index == 0:
             write_json(folder / ARGUMENTS, config)
         train(task, trainer, results)
-    elif task.calibrates_saved:
-        task.calibrate(trainer)
-        if training.process_index == 0:
-            write_json(folder / ARGUMENTS, config)
-        trainer.save_model(_internal_call=True)
     scored = [split for split in features if is_scored(split, training)]
     for split in (split for split in scored if split.startswith("validation")):
         sections |= score(task, trainer, split, features[split], results)

@@ -265,9 +265,7 @@ class LabelRunArguments(RunArguments):
         "Most tokens of a training batch, padding included: batches of texts of like length, each of at most "
         "--per_device_train_batch_size texts."
     )
-    calibrate: bool | None = flag(
-        "Fit the temperature of probabilities on the validation split after the training; true: also without training."
-    )
+    calibrate: bool = flag("Fit the temperature of probabilities on the validation split after the training.", True)
 
 
 # Old names, accepted on the command line, in recipes and in the arguments of earlier runs.

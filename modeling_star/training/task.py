@@ -148,12 +148,7 @@ class Task(ABC, Generic[DataArgs]):
     @property
     def may_calibrate(self) -> bool:
         """Whether a temperature may be fitted."""
-        return getattr(self.run_args, "calibrate", None) is not False
-
-    @property
-    def calibrates_saved(self) -> bool:
-        """Whether `calibrate` is asked for without a training; the model is then saved too."""
-        return getattr(self.run_args, "calibrate", None) is True
+        return getattr(self.run_args, "calibrate", True)
 
     @abstractmethod
     def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:

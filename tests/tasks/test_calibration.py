@@ -35,11 +35,6 @@ from modeling_star.training.arguments import (
 )
 
 
-def test_a_temperature_that_is_asked_for_needs_a_validation_split() -> None:
-    with pytest.raises(UserError, match=r"calibrate.*validation split"):
-        StarTagger(arguments={"calibrate": True}, validation_fraction=0).fit([["a", "b"]] * 4, [["x", "y"]] * 4)
-
-
 def test_the_calibration_error_is_that_of_plain_loops() -> None:
     generator = np.random.default_rng(0)
     probabilities = generator.random(200) ** 2
