@@ -31,10 +31,10 @@ GAIN = """
 TF-IDF, a randomly initialised star-plus-2 of five epochs, and the ensemble of both (`classify --tfidf_vote true`);
 "gain" is what the mean log loss of the held-out tenth falls by, against a TF-IDF without a temperature. `classify`
 alone once trained the encoder where 1,000 and more texts have fewer than 40 words, and kept it where the gain exceeded
-its error: on average it added what the last row says, in many times the seconds, so that now it trains TF-IDF alone.
-That rule was made from the rows with ¹ (with the TF-IDF before the linear model above: commit 65b08be7). Of GLUE the
-validation rows are the test. One seed each, by `experiments/linear.py --encoder`, from
-`experiments/results/encoder_gain.jsonl`.
+its error: on average it added what the last row says, and took much longer, so that now it trains TF-IDF alone.
+That rule was made from the rows with ¹ (with the TF-IDF before the linear model above: commit 65b08be7). GLUE's test
+has no labels: its validation file was copied to test.jsonl.gz. One seed each, by `experiments/linear.py
+--encoder`, from `experiments/results/encoder_gain.jsonl`.
 """
 DEFAULT = """
 The reviews of MTL-16 in the next section have 100 to 200 words, but for MR, with 21.
